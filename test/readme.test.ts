@@ -67,7 +67,7 @@ const OWN_COLUMNS = [
   ]),
 ];
 
-/** Returns `table.column` for every table that these statements create. */
+/** Executes these SQL files and returns `table.column` for each column of each table that they create. */
 function columnsMadeBy(...files: string[]): string[] {
   const db = new Database(':memory:');
   db.unsafeMode(true);

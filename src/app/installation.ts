@@ -267,8 +267,8 @@ export function isActing(): boolean {
 
 const MODE = 0o2750;
 /**
- * Group `nogroup`. A user id without an account gets it if the directory belongs to root's group, so that the process
- * does not keep root's group.
+ * Group `nogroup`. The process takes this group if its user id has no account and the directory's group is root's, because
+ * it must not keep the group of root.
  */
 const NO_GROUP = 65_534;
 

@@ -64,7 +64,7 @@ interface SweepSoFar {
   /** State of the mirror before the first list was requested. */
   mark: ReadMark;
   startedAtMs: number;
-  /** When the last complete list was read. */
+  /** Time at which the reading of the last complete list ended. */
   readUntilMs: number;
 }
 

@@ -109,7 +109,10 @@ export interface Result {
   exit?: ExitCode;
 }
 
-/** Options by their flags, such as `--since <time>`. Each has a description, or is an `Opt`. */
+/**
+ * Options by their flags, such as `--since <time>`. The value is the option's description, or an `Opt`, which also says
+ * how the value is read.
+ */
 type Options = Readonly<Record<string, string | Opt<unknown>>>;
 
 type Camel<S extends string> = S extends `${infer A}-${infer B}` ? `${A}${Capitalize<Camel<B>>}` : S;

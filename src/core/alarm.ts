@@ -57,7 +57,7 @@ export type FindingLevel = 'amber' | 'red';
 /** An alarm that was raised and is not over. */
 export interface AlarmUp {
   key: AlarmKey;
-  /** Message of the part that raised the alarm. */
+  /** Message of the code that raised the alarm. */
   message: string;
   /** Level of the alarm. null, or left out, means the level of its finding. */
   level?: FindingLevel | null;

@@ -153,7 +153,7 @@ export interface FindingRow {
    * always. The finding is shown in any case.
    */
   sent?: 'never' | 'red';
-  /** True if the fault has lasted before it becomes a finding, so that people are notified at once. */
+  /** True if the finding exists only after the fault has lasted for a time. People are then notified at once. */
   lasted?: true;
   /**
    * Finding that causes this one. Nobody is notified of this finding while its cause lasts, or within `withinMs` after

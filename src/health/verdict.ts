@@ -59,7 +59,10 @@ function causesOf(facts: Facts): readonly FindingCode[] {
   return ['orders.unreadable'];
 }
 
-/** If a finding is the cause of `orders.stale`, gives it that level, and empties the remedy of `orders.stale`. */
+/**
+ * If another finding causes `orders.stale`, gives that finding the level of `orders.stale`, and removes the remedy of
+ * `orders.stale`.
+ */
 function putCauseFirst(found: Map<FindingCode, Finding>, facts: Facts): void {
   const stale = found.get('orders.stale');
   const cause = causesOf(facts)

@@ -228,7 +228,7 @@ export class OrderPoll {
       nowMs,
       platformNowMs,
       timezone: settings.timezone,
-      // Without an earlier poll, the start of the running day's window is unknown.
+      // A window of the running day alone begins at the last poll; before the first poll, `lookbackDays` says where.
       lookbackDays: runningDay && reaches.length > 0 ? null : settings.lookbackDays,
       reachBackToMs: reaches.length > 0 ? Math.min(...reaches) : null,
       lookbackDaysMax: Math.max(settings.wideDays, settings.lookbackDays),

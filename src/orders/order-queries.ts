@@ -3,8 +3,8 @@ import { isoUtc } from '../core/time.ts';
 import { fromBit, sqlOf } from '../db/sqlite.ts';
 import type { BoardOrder, MirroredOrder, OrderToBook, TrendHour } from './mirrored-order.ts';
 import {
-  IS_DUE,
   IS_OPEN,
+  IS_SCHEDULED,
   IS_TO_BOOK,
   type OrderEvent,
   type OrderFilter,
@@ -31,7 +31,7 @@ export function orderById(db: Database.Database, orderId: string): MirroredOrder
 const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   status: 'status = @status',
   open: IS_OPEN,
-  due: IS_DUE,
+  due: IS_SCHEDULED,
   after: 'seq > @after',
   createdBefore: 'created_at < @createdBefore',
   createdFrom: 'created_at >= @createdFrom',
@@ -164,7 +164,7 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
   // An order without a readable creation time may be new, so it is not left out.
   const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < taken_from";
   const waits = (when: string) => `SELECT order_id AS orderId, code, taken_from,
-      CASE WHEN ${IS_DUE} THEN
+      CASE WHEN ${IS_SCHEDULED} THEN
         max(to_book_since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), to_book_since))
       ELSE to_book_since END AS since
     FROM orders CROSS JOIN acking ON store = coalesce(store_external_id, '')
@@ -175,7 +175,7 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
       SELECT store, max(@from, strftime('%Y-%m-%dT%H:%M:%fZ', first_at, '${BEFORE_FIRST_ACK}')) AS taken_from
       FROM acknowledging_stores WHERE last_at >= @active)
      SELECT orderId, code, since FROM (
-       ${waits(`to_book_since >= @from AND NOT (${isOld})`)} UNION ${waits(`${IS_DUE} AND scheduled_for >= @from`)})
+       ${waits(`to_book_since >= @from AND NOT (${isOld})`)} UNION ${waits(`${IS_SCHEDULED} AND scheduled_for >= @from`)})
      WHERE since >= taken_from AND since <= @now ORDER BY since LIMIT @limit`,
     { from: isoUtc(nowMs - WAITS_AT_MOST_MS), active, now: isoUtc(nowMs), limit },
   );
@@ -198,7 +198,7 @@ export function readBoard(
     sqlOf(db).rows<BoardRow>(`${BOARD} ${rest}`, ...values);
   const open = [
     ...rows(`WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`, limits.open),
-    ...rows(`WHERE ${IS_DUE} ORDER BY scheduled_for LIMIT ?`, limits.open),
+    ...rows(`WHERE ${IS_SCHEDULED} ORDER BY scheduled_for LIMIT ?`, limits.open),
     ...waiting.flatMap(({ orderId }) => rows('WHERE order_id = ?', orderId)),
   ];
   const ended = rows(

@@ -75,8 +75,8 @@ export interface OrderEvent {
 }
 
 /**
- * Position of each status in the life cycle of an order. The document ("States and transitions") shows no transitions.
- * An end that may follow any status ranks highest.
+ * Position of each status in the life cycle of an order; the higher one is the later. The platform's document ("States
+ * and transitions") gives no order. A status that may end an order at any time, such as `cancel`, ranks highest.
  */
 const RANK = {
   pending: 0,
@@ -107,7 +107,7 @@ export const IS_OPEN = statusNotIn(ENDED);
  * SQL condition for a scheduled order that has not ended. The index `orders_scheduled` must have the same condition,
  * word for word.
  */
-export const IS_DUE = `(is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL)) AND ${IS_OPEN}`;
+export const IS_SCHEDULED = `(is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL)) AND ${IS_OPEN}`;
 /** SQL condition for an order that the POS should book: neither unpaid nor cancelled. */
 export const IS_TO_BOOK = statusNotIn([...UNPAID, ...TAKES_NOTHING]);
 

@@ -150,7 +150,7 @@ interface CountedStock {
 interface InventoryDiff<T> {
   /** Lines that differ from the mirror or have an unknown or unsure stock, in the given order. */
   changes: T[];
-  /** Number of lines that equal an unsure value of the mirror. */
+  /** Number of lines that equal the mirror's value, where the platform may have another one. */
   unsure: number;
   /** Number of lines that equal the mirror. */
   unchanged: number;

@@ -259,8 +259,8 @@ export interface LookIntoInboxOptions {
 }
 
 /**
- * Runs `look` with the inbox's process for one command, and ends the process. Waits up to ten seconds if a POS has
- * locked the file. Throws what `InboxProcess.ask` throws.
+ * Starts an inbox process for a command of the command line, runs `look` with it, and ends the process. Waits up to ten
+ * seconds if a POS has locked the file. Throws what `InboxProcess.ask` throws.
  */
 export async function lookIntoInbox<T>(
   { path, group, clock, signal }: LookIntoInboxOptions,

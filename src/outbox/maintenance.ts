@@ -228,7 +228,7 @@ interface DifferenceWatchOptions {
 export class DifferenceMonitor {
   readonly #options: DifferenceWatchOptions;
   #after: StockKey | undefined;
-  /** Facts that the last comparison was based on. An equal text means that nothing changed since. */
+  /** Inputs of the last comparison as one text. If the present inputs give the same text, nothing has changed since. */
   #madeOf = '';
   #beganMonoMs = Number.NEGATIVE_INFINITY;
 

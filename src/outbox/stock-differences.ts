@@ -36,8 +36,8 @@ export interface ComparedPart {
 
 const FIRST: StockKey = { sku: '', subsidiaryId: '' };
 /**
- * SQL for the next counts. A stock with `mayDiffer = 0` is skipped, because it will be judged anyway, or because its
- * quantity equals the count and no order or safety stock affects it.
+ * Selects the next counts to compare. A stock with `mayDiffer = 0` is skipped: either it is marked to be compared anyway,
+ * or its quantity equals the count and neither an order nor safety stock changes it.
  */
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,

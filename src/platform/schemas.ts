@@ -195,7 +195,7 @@ function entriesIn(value: unknown): number | undefined {
   return Array.isArray(value) ? value.length : undefined;
 }
 
-/** Body of PUT /product, and an item of PUT /product/batch (document, rules 1 and 2 of both). */
+/** Body of PUT /product, and an item of PUT /product/batch (the platform's document, rules 1 and 2 of each of these endpoints). */
 export const productChangeItem = z
   .strictObject({
     sku: z.number().optional(),

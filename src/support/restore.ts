@@ -90,7 +90,7 @@ async function knownElsewhere(
   const isSameHistory = here?.isSameHistory ?? false;
   const all = [...differentials.map(({ known }) => known), ...(here ? [here.known] : [])];
   const newest = Math.max(backup.newestSeq, noted, ...all.map(({ newestSeq }) => newestSeq));
-  // Rows from before the backup are left out, because differential backups reach back further than the whole one.
+  // Rows from before the full backup are left out, because differential backups also have older rows.
   const later = <T extends { at: string }>(rows: readonly T[]) => rows.filter(({ at }) => at >= since);
   const ofThisShop = [
     ...differentials.map(({ known }) => known.acks),

@@ -9,7 +9,7 @@ import { listener } from '../support/watchers.ts';
 
 const MINUTE_MS = 60_000;
 
-/** Opens a store whose loops run only once a minute, to save time. */
+/** Opens a store that does its checks once a minute and polls every two minutes, so that the test is fast. */
 function openStore({ config = (same) => same, ...options }: StoreRigOptions = {}): StoreRig {
   return storeRig({
     ...options,

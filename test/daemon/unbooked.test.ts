@@ -17,7 +17,7 @@ it('an order that the POS does not acknowledge is amber, then red, and over once
   };
   const orders = [1, 2].map(orderOf);
   for (const order of orders) expect(await rig.announce(daemon, order)).toBe(200);
-  // No POS has acknowledged an order yet, so no acknowledgement is expected.
+  // Acknowledgements are expected only once a POS has sent its first one, and no POS has done so yet.
   await rig.clock.advance(60 * MINUTE_MS);
   expect(await unbooked(daemon)).toBeUndefined();
 

@@ -143,7 +143,7 @@ it('is noted by the parts under codes of the table alone, and each part that not
       /(?:alarms|health)\.note\(\s*'([\w.-]+)',\s*([^;]*?)\);/gs,
     )) {
       const { endings } = noted.get(code) ?? { endings: 0 };
-      // A check reports its result in each case, so it also ends the alarm.
+      // A check notes its result whether it finds a fault or not, so a code of this file always has an end too.
       const isEnding = file === LOOKS || /\bnull\b/.test(rest);
       noted.set(code, { endings: endings + (isEnding ? 1 : 0) });
     }

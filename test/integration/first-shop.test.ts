@@ -65,7 +65,7 @@ beforeAll(async () => {
 
 afterAll(() => chain?.close());
 
-/** Returns a typed line as it runs on this machine, with paths below the directory that stands for /etc/tillsync. */
+/** Returns a command line of the guide as it runs here: without sudo, and with a test directory for /etc/tillsync. */
 const here = (line: string) =>
   line
     .replaceAll('sudo ', '')

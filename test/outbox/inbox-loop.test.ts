@@ -58,7 +58,7 @@ async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
     if (look instanceof Error) throw look;
     return look ?? NOTHING;
   };
-  // Each sleep advances the clock at once; the inbox is read every half second.
+  // A sleep ends at once and moves the clock forward, so each read of the inbox takes half a second of the clock.
   const own = {
     ...clock,
     nowMs: () => clock.nowMs(),

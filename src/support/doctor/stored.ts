@@ -245,7 +245,7 @@ export function differsOutcome({ verdict, stores }: Stored): CheckOutcome {
   );
 }
 
-/** Reports the branches that hold back, and the missing conditions of the others. */
+/** Reports for which branches unbooked orders are held back, and what is missing for it in the others. */
 export function heldBackOutcome({ mirror }: Stored, config: Config): CheckOutcome {
   const branches = holdBackStates(mirror, config);
   const facts = { setting: config.stock.holdBackUnbooked, branches };
@@ -336,7 +336,7 @@ export async function readRunningMark(directory: string, clock: Clock): Promise<
       state.close();
     }
   } catch {
-    // The check of state.db reports its fault.
+    // Another check reports that state.db cannot be read.
     return { running: null, pid: undefined };
   }
 }

@@ -142,7 +142,7 @@ export class StoreClock implements Clock {
   }
 }
 
-/** The processes of the store's machine, each with its own number. */
+/** The simulated processes of the store's machine. Each start of the program gets a new number. */
 export class Lives {
   #count = 0;
   readonly #running = new Set<string>();
