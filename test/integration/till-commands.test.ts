@@ -90,8 +90,9 @@ describe.skipIf(!canChangeUser)('the till under its own Unix user', () => {
 
   it('is told the literal command where no tillsync answers, or the key lacks the right', async () => {
     const daemon = await place.run(...AS_DAEMON);
-    const key = (await place.command('key', 'add', 'till-1', '--may', 'orders')).stdout.trim();
-    const env = { TILLSYNC_LOCAL_SOCKET: '', TILLSYNC_LOCAL_API_KEY: key };
+    const added = await place.command('key', 'add', 'till-1', '--may', 'orders');
+    expect(added.code, added.stderr).toBe(0);
+    const env = { TILLSYNC_LOCAL_SOCKET: '', TILLSYNC_LOCAL_API_KEY: added.stdout.trim() };
     const forbidden = await asTill(['push', 'stock', '-'], 'sku,qty\n1001,1\n', env);
     expect(forbidden).toMatchObject({ code: 1, stderr: expect.stringContaining('has not the right stock') });
     await daemon.end('SIGTERM');
