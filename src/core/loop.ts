@@ -58,6 +58,12 @@ export class Waker {
     this.#controller = undefined;
     this.#pending = false;
   }
+
+  /** Waits `ms` by the monotonic clock, so a jump of the wall clock does not matter. Otherwise like `until`. */
+  async rest(ms: number, signal: AbortSignal, onPiece?: () => void): Promise<void> {
+    const endMonoMs = this.#clock.monotonicMs() + ms;
+    await this.until(() => this.#clock.nowMs() + endMonoMs - this.#clock.monotonicMs(), signal, onPiece);
+  }
 }
 
 /**
@@ -83,8 +89,7 @@ export async function repeat(
     } catch (error) {
       if (!signal.aborted) onError(error);
     }
-    beat();
-    await clock.sleep(everyMs, signal);
+    await rest(clock, everyMs, signal, beat);
   }
 }
 
@@ -104,6 +109,26 @@ export async function rest(
   for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMs - clock.monotonicMs()) {
     onPiece();
     await clock.sleep(pieceMs(clock, restMs), signal);
+  }
+}
+
+/** Interval of the heartbeats while a loop waits for long work. */
+const BEAT_EVERY_MS = 60_000;
+
+/** Sends heartbeats until the work ends. Only for work with a time limit of its own. */
+export async function beatWhile<T>(work: Promise<T>, clock: Clock, beat: () => void): Promise<T> {
+  const over = new AbortController();
+  const beats = (async () => {
+    while (!over.signal.aborted) {
+      beat();
+      await clock.sleep(BEAT_EVERY_MS, over.signal);
+    }
+  })();
+  try {
+    return await work;
+  } finally {
+    over.abort();
+    await beats;
   }
 }
 

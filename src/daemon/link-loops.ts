@@ -237,9 +237,11 @@ export function branchLoops(options: Options, services: Services, onOrders: () =
           await follower.upload(signal, beat);
         } finally {
           unsubscribe();
-          asked.abort();
-          await follower.sayLast();
-          await link.close();
+          // After an error this loop is started again, with the same link and follower.
+          if (signal.aborted) {
+            asked.abort();
+            await follower.sayLast().finally(() => link.close());
+          }
         }
       },
     },
@@ -289,7 +291,7 @@ async function sendCopies(
   const told = (message: string | null) =>
     mirror.health.note('backup.hub', failures >= COPY_TRIES ? message : null);
   const act = async () => {
-    const files = copiesForHub(config, configFile);
+    const files = copiesForHub(config, configFile, clock.nowMs());
     const isThere = await sender.send(files, everyMs, signal);
     failures = 0;
     told(null);

@@ -241,12 +241,14 @@ export class BranchFollower {
   /** Sends hellos and uploads changes until the signal. */
   async upload(signal: AbortSignal, beat: () => void): Promise<void> {
     const { clock, log } = this.#options;
-    await this.begin();
+    let isBegun = false;
     let helloMs = Number.NEGATIVE_INFINITY;
     let isDown = false;
     while (!signal.aborted) {
       beat();
       try {
+        if (!isBegun) await this.begin();
+        isBegun = true;
         const everyMs = this.#wantsSnapshot ? WISH_EVERY_MS : HELLO_EVERY_MS;
         if (isDown || this.#isToAnswer || this.#isLeaseShort() || clock.monotonicMs() >= helloMs + everyMs) {
           await this.hello();
@@ -255,8 +257,7 @@ export class BranchFollower {
         }
         isDown = false;
         if (await this.uploadOnce()) continue;
-        const dueMs = clock.nowMs() + LOOK_EVERY_MS;
-        await this.#up.until(() => dueMs, signal, beat);
+        await this.#up.rest(LOOK_EVERY_MS, signal, beat);
       } catch (error) {
         if (signal.aborted) return;
         if (!isDown) log.warn({ err: error }, 'the hub cannot be reached; what is to go up stays here');
@@ -268,14 +269,18 @@ export class BranchFollower {
   }
 
   #failed(error: unknown): void {
-    const { mirror } = this.#options;
+    const { mirror, log } = this.#options;
     if (hasCode(error, 'link-refused')) {
       this.#isRefused = true;
       this.#following.abort();
     }
-    this.#freshness.failed(error);
-    const { waiting } = mirror.read(waitingUp);
-    if (waiting > 0) mirror.health.report('outbox.push', 'failing', asTillsyncError(error).message);
+    try {
+      this.#freshness.failed(error);
+      const { waiting } = mirror.read(waitingUp);
+      if (waiting > 0) mirror.health.report('outbox.push', 'failing', asTillsyncError(error).message);
+    } catch (cause) {
+      log.debug({ err: cause }, 'the mirror cannot be read now');
+    }
   }
 
   /** Returns whether the lease must be renewed. It is renewed early, so that no order waits for a number. */

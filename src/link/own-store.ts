@@ -64,8 +64,7 @@ export class OwnStoreLink implements BranchLink {
         toldMs = clock.monotonicMs();
         await take([]);
       }
-      const dueMs = clock.nowMs() + LOOK_EVERY_MS;
-      await this.#news.until(() => dueMs, signal);
+      await this.#news.rest(LOOK_EVERY_MS, signal);
     }
   }
 

@@ -416,9 +416,7 @@ export class PushLoop {
    * busy loop.
    */
   async #rest(ms: number, signal: AbortSignal): Promise<void> {
-    const { clock, beat } = this.#options;
-    const endMonoMs = clock.monotonicMs() + Math.max(1, ms);
-    await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
+    await this.#waker.rest(Math.max(1, ms), signal, this.#options.beat);
   }
 }
 

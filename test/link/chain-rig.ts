@@ -12,6 +12,8 @@ import { hasCode } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { feedBranches } from '../../src/daemon/feed-branches.ts';
+import { branchLoops } from '../../src/daemon/link-loops.ts';
+import type { NamedLoop } from '../../src/daemon/outgoing.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
 import { Hub } from '../../src/link/hub.ts';
@@ -273,6 +275,21 @@ export class BranchStore extends Store {
       log: silentLog,
     });
     await this.follower.begin();
+  }
+
+  /** Returns the branch's loops as in production, with this store's link. */
+  loops(): NamedLoop[] {
+    const settings = {
+      config: this.config,
+      secrets: { webhookSecrets: [] },
+      random: seededRandom(3),
+      log: silentLog,
+    };
+    return branchLoops(
+      { ...settings, clock: this.own, link: { branch: this.link } },
+      this.services,
+      () => {},
+    );
   }
 
   /** Applies the entries that the server has for this branch. */
