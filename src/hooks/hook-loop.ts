@@ -135,6 +135,8 @@ class HookQueue {
   #startSeq: number | undefined;
   /** Seq up to which all events were delivered or skipped, perhaps not saved yet. */
   #seq = 0;
+  /** Seq that the saved cursor had when it was last read. */
+  #notedSeq = 0;
   /** How often the cursor had been moved back when `#seq` was read; undefined before the first read. */
   #rewinds: number | undefined;
   /** The newest deliveries that are not saved yet, at most `DELIVERIES_KEPT`. */
@@ -170,7 +172,8 @@ class HookQueue {
     const unsubscribe = this.#o.onChange(() => this.#waker.wake());
     try {
       while (!signal.aborted) await this.#turn(signal);
-      if (this.#unnotedOkAt !== null) await this.#note();
+      // Events that the filter excluded are saved as passed, because the hook may have another filter at the next start.
+      if (this.#unnotedOkAt !== null || this.#seq > this.#notedSeq) await this.#note();
     } catch (error) {
       this.#tellOfStorage(error);
     } finally {
@@ -200,8 +203,7 @@ class HookQueue {
     const { clock, lookEveryMs = LOOK_EVERY_MS } = this.#o;
     try {
       if (!(await this.#takeAll(signal))) return;
-      const dueMs = clock.nowMs() + lookEveryMs;
-      await this.#waker.until(() => dueMs, signal);
+      await this.#waker.rest(lookEveryMs, signal);
     } catch (error) {
       if (signal.aborted) return;
       this.#tellOfStorage(error);
@@ -218,6 +220,7 @@ class HookQueue {
     if (!cursor) return true;
     const wasRewound = cursor.rewinds !== this.#rewinds;
     this.#seq = wasRewound ? cursor.seq : Math.max(this.#seq, cursor.seq);
+    this.#notedSeq = cursor.seq;
     this.#rewinds = cursor.rewinds;
     this.#failures = cursor.failures;
     for (let isMore = true; isMore; ) {
