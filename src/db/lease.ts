@@ -101,27 +101,28 @@ export class BootTime {
    * same boot.
    */
   clamp(nowMs: number): void {
-    for (const [table, column] of MOMENTS) {
-      const also = column === 'taken_mono_ms' ? ', taken_until_mono_ms = :now' : '';
-      const sql = `UPDATE ${table} SET ${column} = :now${also} WHERE ${column} > :now`;
-      this.#db.prepare(sql).run({ now: nowMs });
-    }
+    for (const sql of IN_THE_FUTURE) this.#db.prepare(sql).run({ now: nowMs });
   }
 }
 
+/**
+ * SQL for a block that has surely ended, because a call that was sent after it was answered. It must not begin again at
+ * each start of the machine.
+ */
+const HAS_ENDED = 'others_answered OR endpoint_answered';
 const BEFORE_THIS_BOOT = `
   UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = 0,
-    held_from_mono_ms = iif(held_from_mono_ms IS NULL, NULL, 0);
+    held_from_mono_ms = iif(held_from_mono_ms IS NULL OR settled_mono_ms > held_from_mono_ms + held_ms, NULL, 0);
   UPDATE calls SET counts_from_mono_ms = 0;
-  UPDATE blocks SET from_mono_ms = 0;
+  UPDATE blocks SET from_mono_ms = iif(${HAS_ENDED}, -duration_ms, 0);
   UPDATE leases SET held = 0, until_mono_ms = 0;`;
-/** Tables and columns with the time of a past event, which cannot be in the future. */
-const MOMENTS = [
-  ['lanes', 'taken_mono_ms'],
-  ['lanes', 'settled_mono_ms'],
-  ['lanes', 'held_from_mono_ms'],
-  ['calls', 'counts_from_mono_ms'],
-  ['blocks', 'from_mono_ms'],
+/** Sets times of past events to now if they are in the future. */
+const IN_THE_FUTURE = [
+  'UPDATE lanes SET taken_mono_ms = :now, taken_until_mono_ms = :now WHERE taken_mono_ms > :now',
+  'UPDATE lanes SET settled_mono_ms = :now WHERE settled_mono_ms > :now',
+  'UPDATE lanes SET held_from_mono_ms = :now WHERE held_from_mono_ms > :now',
+  'UPDATE calls SET counts_from_mono_ms = :now WHERE counts_from_mono_ms > :now',
+  `UPDATE blocks SET from_mono_ms = iif(${HAS_ENDED}, :now - duration_ms, :now) WHERE from_mono_ms > :now`,
 ];
 
 /**

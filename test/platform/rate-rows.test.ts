@@ -192,6 +192,20 @@ test('after a reboot everything counts from the beginning of the boot', async ()
   expect(ledger.acquire('order.all', small, HOLD_MS)).toMatchObject({ granted: true });
 });
 
+test('a block and a pause that have ended do not begin again with the next boot', async () => {
+  const { clock, ledger } = setUp();
+  ledger.block('all', 3_600_000, 'blocked', 'product.list');
+  ledger.block('order.all', 600_000, 'no permission', 'order.all');
+  ledger.holdBack('webhook.get', 50_000);
+  await clock.advance(3_700_000);
+  for (const endpoint of ['order.all', 'product.list', 'webhook.get'] as const)
+    ledger.settle(take(ledger, endpoint), 'answered');
+  await clock.advance(30 * 24 * 3_600_000);
+  clock.reboot(8 * 3_600_000, 150_000);
+  for (const endpoint of ['order.all', 'product.list', 'webhook.get'] as const)
+    expect(waitOf(ledger, endpoint), endpoint).toBe('granted');
+});
+
 test('a machine set back within its boot does not stall', async () => {
   const { clock, ledger } = setUp();
   ledger.settle(take(ledger, 'order.all'));
