@@ -93,7 +93,16 @@ export function outgoingLoops(
       name: 'retention',
       run: (signal, beat) =>
         retentionLoop(
-          { mirror, settings: config.retention, leases: services.state.leases, alarms, clock, log, beat },
+          {
+            mirror,
+            settings: config.retention,
+            leases: services.state.leases,
+            alarms,
+            clock,
+            skewMs: () => services.platform.clock.skewMs(),
+            log,
+            beat,
+          },
           signal,
         ),
     },

@@ -212,6 +212,8 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
 const FIRST_AFTER_MS = 300_000;
 const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
+/** Time for which nothing is deleted while nobody has told whether this machine's clock is right. */
+const CLOCK_AWAITED_MS = 24 * 3_600_000;
 /** Time past its retention after which customer data raises an alarm. A reader or a full disk may delay deletion. */
 const LATE_MS = 24 * 3_600_000;
 /** Pause between two transactions or reads, so that callbacks are stored in between. */
@@ -229,6 +231,8 @@ interface RetentionOptions {
   leases: Leases;
   alarms: Alarms;
   clock: Clock;
+  /** Difference to the platform's clock, at a branch to its hub's; undefined until the first answer. */
+  skewMs: () => number | undefined;
   log: Log;
   beat: () => void;
 }
@@ -247,13 +251,17 @@ interface RetentionReport {
 
 /** Deletes old rows once a day, or within the hour if the mirror exceeds its maximum size. */
 export async function retentionLoop(options: RetentionOptions, signal: AbortSignal): Promise<void> {
-  const { clock, mirror, settings, log, beat } = options;
+  const { clock, mirror, settings, skewMs, log, beat } = options;
+  const startMs = clock.monotonicMs();
+  /** Whether the clock was compared, or could not be for so long that the machine's own must do. */
+  const isClockKnown = () => skewMs() !== undefined || clock.monotonicMs() - startMs >= CLOCK_AWAITED_MS;
   let runDueMs = clock.monotonicMs() + FIRST_AFTER_MS;
   const customers = new CustomerMonitor(options);
   await rest(clock, FIRST_AFTER_MS, signal, beat);
   while (!signal.aborted) {
     try {
-      if (clock.monotonicMs() >= runDueMs || mirror.read(usedBytes) > settings.maxBytes) {
+      const isDue = clock.monotonicMs() >= runDueMs || mirror.read(usedBytes) > settings.maxBytes;
+      if (isDue && isClockKnown()) {
         const report = await retentionRun(options, signal);
         if (report.isComplete) runDueMs = clock.monotonicMs() + RUN_EVERY_MS;
         if (!signal.aborted) customers.look(report.isComplete ? null : formatCommands(CUT_SHORT));
@@ -312,7 +320,8 @@ class CustomerMonitor {
 export async function retentionRun(options: RetentionOptions, signal: AbortSignal): Promise<RetentionReport> {
   const { mirror, settings, leases, alarms, clock, beat } = options;
   const report: RetentionReport = { dropped: {}, forgotten: 0, usedBytes: 0, pressure: 0, isComplete: true };
-  const nowMs = clock.nowMs();
+  // If this machine's clock is ahead, everything would look old.
+  const nowMs = clock.nowMs() + Math.min(0, options.skewMs() ?? 0);
   /** The lease is acquired only if there is something to delete. */
   const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
   /**

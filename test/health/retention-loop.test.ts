@@ -29,7 +29,7 @@ const LOOKS = 5;
 function begin(settings: Partial<typeof SETTINGS> = {}) {
   const { mirror, clock } = openTestMirror();
   const startMs = clock.monotonicMs();
-  const state = { fail: false, holdsLog: false };
+  const state = { fail: false, holdsLog: false, skewMs: 0 as number | undefined };
   const reads: number[] = [];
   const drops: unknown[] = [];
   const beats: number[] = [];
@@ -63,6 +63,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
       },
       alarms: { note: (key, trouble) => (trouble === null ? lowered : alarms).push(key) },
       clock,
+      skewMs: () => state.skewMs,
       log: silentLog,
       beat: () => beats.push(clock.monotonicMs() - startMs),
     },
@@ -86,6 +87,17 @@ describe('the loop of retention', () => {
     expect(loop.leases.taken).toBe(0);
     loop.stop.abort();
     await loop.ended;
+  });
+
+  it('waits a day for somebody to tell whether the clock is right', async () => {
+    const { clock, state, runs, stop, ended } = begin();
+    state.skewMs = undefined;
+    await clock.advance(20 * HOUR_MS);
+    expect(runs()).toEqual([]);
+    await clock.advance(5 * HOUR_MS);
+    expect(runs()).toEqual([24]);
+    stop.abort();
+    await ended;
   });
 
   it('deletes in small parts under its lease, and gives that back', async () => {

@@ -44,6 +44,8 @@ interface RunOptions {
   /** Methods that replace those of the mirror. */
   mirror?: Partial<RetentionOptions['mirror']>;
   leases?: Partial<Leases>;
+  /** How far the platform's clock is ahead of the machine's. */
+  skewMs?: number;
 }
 
 export async function run(mirror: Mirror, day: number, options: RunOptions = {}) {
@@ -72,6 +74,7 @@ export async function run(mirror: Mirror, day: number, options: RunOptions = {})
       alarms,
       log,
       clock: clockOn(day),
+      skewMs: () => options.skewMs ?? 0,
       beat: () => {},
     },
     new AbortController().signal,

@@ -101,6 +101,15 @@ describe('retention', () => {
     expect(seqs(mirror)).toEqual([1, 3, 4]);
   });
 
+  it('takes nothing for old by a clock that is ahead of the platform', async () => {
+    const { mirror } = openTestMirror();
+    for (const number of [1, 2, 3]) await keep(mirror, 0, number, 'dispatched');
+    const settings = { personalDataMs: 60 * DAY_MS };
+    const ahead = await run(mirror, 13_000, { settings, skewMs: -12_999 * DAY_MS });
+    expect(ahead).toMatchObject({ dropped: {}, forgotten: 0 });
+    expect((await run(mirror, 13_000, { settings })).forgotten).toBe(3);
+  });
+
   it('keeps what came while the clock was not set, for it may be new', async () => {
     const { mirror } = openTestMirror();
     const day1970 = -START_MS / DAY_MS + 1;
