@@ -305,7 +305,7 @@ async function restoreFile(call: RestoreCall, { argument, again, decryptBy }: Re
   const { handedIn, openBackup, readBackup } = await import('../support/backup.ts');
   const { differentialsFor, newestBackup } = await import('../support/backup-files.ts');
   const { readDifferential } = await import('../support/differential.ts');
-  const file = newestBackup(argument);
+  const file = newestBackup(argument, cli.clock.nowMs());
   const decrypt = decryptBy?.(file);
   if (options.check) {
     const { manifest } = await readBackup(file, { decrypt, signal });

@@ -9,12 +9,19 @@ import type { FreshnessBoard } from '../core/alarm.ts';
 import { asTillsyncError, failureCode, hasCode, TillsyncError } from '../core/errors.ts';
 import { stampMs, stampOf } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
-import { repeat } from '../core/loop.ts';
+import { beatWhile, repeat } from '../core/loop.ts';
 import { type ProgramEnd, runProgram } from '../core/program.ts';
 import type { Clock } from '../core/time.ts';
 import { toStorageError } from '../db/sqlite.ts';
 import { formatBytes } from '../health/facts.ts';
-import { differentialState, differentialsFor, noteBackup, removeLeftOvers } from '../support/backup-files.ts';
+import {
+  differentialState,
+  differentialsFor,
+  handedOnMs,
+  noteBackup,
+  noteHandedOn,
+  removeLeftOvers,
+} from '../support/backup-files.ts';
 import { DifferentialLoop } from './differentials.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { type OwnCommandEnd, runOwnCommand } from './own-command.ts';
@@ -38,6 +45,9 @@ interface BackupLoopOptions {
   notedMs: () => number | undefined;
   /** Records in the mirror that a backup of this time has begun. */
   note: (atMs: number) => Promise<void>;
+  /** Time in the name of the last backup for which `backup.after` succeeded. */
+  handedOnMs: () => number | undefined;
+  noteHandedOn: (atMs: number) => Promise<void>;
   /** Makes a backup as the command `backup FILE --json` does. */
   back: (file: string) => Promise<OwnCommandEnd>;
   /** Runs the program `backup.after` with a file. */
@@ -56,8 +66,7 @@ const REPORT = z.object({ file: z.string(), bytes: z.number(), warnings: z.array
  * files' names. So a deleted backup is made again, and a machine that is off at night makes its backup after the next
  * start.
  *
- * States: idle until a backup is due; making it; running `backup.after` until it succeeds. After a restart,
- * `backup.after` runs only for the next backup.
+ * States: idle until a backup is due; making it; running `backup.after` until it succeeds, also after a restart.
  */
 export class BackupLoop {
   readonly #o: BackupLoopOptions;
@@ -73,23 +82,22 @@ export class BackupLoop {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { settings, clock, log, beat, freshness } = this.#o;
-    if (settings.everyMs === 0) {
-      freshness.report('backup', 'off', 'No backups are made: backup.every is 0s.');
-      return;
-    }
+    const { clock, log, beat } = this.#o;
     const onError = (error: unknown) => log.warn({ err: error }, 'the backups could not be looked at');
     await repeat({ act: () => this.look(), everyMs: LOOK_EVERY_MS, onError, clock, beat }, signal);
   }
 
   /** Makes the backup that is due, or runs `backup.after` for the finished one. A failure is retried after an hour. */
   async look(): Promise<void> {
-    const { clock, freshness, log } = this.#o;
-    if (clock.nowMs() < this.#notBeforeMs || (this.#made === undefined && !this.#isDue())) return;
+    const { clock, freshness, log, beat } = this.#o;
+    if (clock.nowMs() < this.#notBeforeMs) return;
+    this.#made ??= this.#notHandedOn();
+    if (this.#made === undefined && !this.#isDue()) return;
     try {
-      this.#made ??= await this.#make();
-      await this.#handOn(this.#made.file);
-      freshness.ok('backup', this.#made.says);
+      const made = this.#made ?? (await beatWhile(this.#make(), clock, beat));
+      this.#made = made;
+      await beatWhile(this.#handOn(made.file), clock, beat);
+      freshness.ok('backup', made.says);
       this.#made = undefined;
     } catch (error) {
       if (hasCode(error, 'aborted')) return;
@@ -102,15 +110,29 @@ export class BackupLoop {
     }
   }
 
+  /**
+   * Returns the backups that count. A backup dated in the future was made while the clock was wrong. If there is a
+   * recipient, an unencrypted backup does not count either, because it may not leave this machine.
+   */
+  #valid(): string[] {
+    const { settings, clock } = this.#o;
+    return this.#names().filter(
+      (name) => (settings.recipient === '' || name.endsWith('.age')) && madeAtMs(name) <= clock.nowMs(),
+    );
+  }
+
+  /** Returns the newest backup if `backup.after` has not succeeded for it. */
+  #notHandedOn(): { file: string; says: string } | undefined {
+    const { settings, handedOnMs } = this.#o;
+    const name = this.#valid().at(-1);
+    if (settings.after.length === 0 || name === undefined || madeAtMs(name) === handedOnMs())
+      return undefined;
+    return { file: join(this.#directory, name), says: `${name}.` };
+  }
+
   #isDue(): boolean {
     const nowMs = this.#o.clock.nowMs();
-    // A backup dated in the future was made while the clock was wrong, so it does not count. If there is a recipient,
-    // an unencrypted backup does not count either, because it may not leave this machine.
-    const { recipient } = this.#o.settings;
-    const madeMs = this.#names()
-      .filter((name) => recipient === '' || name.endsWith('.age'))
-      .map(madeAtMs)
-      .filter((atMs) => atMs <= nowMs);
+    const madeMs = this.#valid().map(madeAtMs);
     // Without a recorded backup, no differential backup can be made, so a whole one is due at once.
     return this.#o.notedMs() === undefined || nowMs - Math.max(0, ...madeMs) >= this.#o.settings.everyMs;
   }
@@ -148,26 +170,29 @@ export class BackupLoop {
   }
 
   async #handOn(file: string): Promise<void> {
-    const { settings, after } = this.#o;
+    const { settings, after, noteHandedOn } = this.#o;
     if (settings.after.length === 0) return;
     const { ok, what, said } = await after(file);
-    if (ok) return;
+    if (ok) return noteHandedOn(madeAtMs(basename(file)));
     const words = said === '' ? '' : ` It said: ${said.slice(-200)}`;
     throw new TillsyncError('storage-failed', `The backup was made, but backup.after ${what}.${words}`);
   }
 
   #names(): string[] {
-    return backupNames(this.#directory, this.#o.label);
+    return backupNames(this.#directory, this.#o.label, this.#o.clock.nowMs());
   }
 }
 
-/** Returns the names of one shop's automatic backups, oldest first; none if the directory does not exist. */
-function backupNames(directory: string, label: string): string[] {
+/**
+ * Returns the names of one shop's automatic backups, oldest first; none if the directory does not exist. Backups with a
+ * time in the future come first, because the clock was wrong when they were made.
+ */
+function backupNames(directory: string, label: string, nowMs: number): string[] {
   const start = `tillsync-${label}-`;
   try {
     return readdirSync(directory)
       .filter((name) => name.startsWith(start) && STAMP.test(name.slice(start.length)))
-      .sort();
+      .sort((a, b) => Number(madeAtMs(b) > nowMs) - Number(madeAtMs(a) > nowMs) || (a < b ? -1 : 1));
   } catch {
     return [];
   }
@@ -178,18 +203,18 @@ function directoryOf({ directory }: Config['backup'], storage: string): string {
 }
 
 /** Returns the paths of this shop's automatic backups, oldest first. */
-export function backupsOf(config: Config, configFile: string): string[] {
+export function backupsOf(config: Config, configFile: string, nowMs: number): string[] {
   const directory = directoryOf(config.backup, config.storage.directory);
-  return backupNames(directory, labelOf(config, configFile)).map((name) => join(directory, name));
+  return backupNames(directory, labelOf(config, configFile), nowMs).map((name) => join(directory, name));
 }
 
 /**
  * Returns the paths of the encrypted differential backups that belong to the newest encrypted backup, and then the path
  * of that backup.
  */
-export function copiesForHub(config: Config, configFile: string): string[] {
+export function copiesForHub(config: Config, configFile: string, nowMs: number): string[] {
   const isEncrypted = (path: string) => path.endsWith('.age');
-  const newest = backupsOf(config, configFile).findLast(isEncrypted);
+  const newest = backupsOf(config, configFile, nowMs).findLast(isEncrypted);
   return newest === undefined ? [] : [...differentialsFor(newest).filter(isEncrypted), newest];
 }
 
@@ -222,7 +247,8 @@ const TAKES_AT_MOST_MS = 3_600_000;
 const DIFFERENTIAL_TAKES_AT_MOST_MS = 300_000;
 
 /**
- * Returns the loops for backups. There are none without a configuration file, because the backup command needs one.
+ * Returns the loops for the backups that the configuration wants, because a loop that ended at once would be started
+ * again for ever. There are none without a configuration file, because the backup command needs one.
  */
 export function backupLoops(
   {
@@ -248,6 +274,8 @@ export function backupLoops(
       label,
       notedMs: () => state().notedMs,
       note: (atMs) => mirror.write((db) => noteBackup(db, atMs)),
+      handedOnMs: () => mirror.read(handedOnMs),
+      noteHandedOn: (atMs) => mirror.write((db) => noteHandedOn(db, atMs)),
       back: (file) => command([file], TAKES_AT_MOST_MS, signal),
       after: (file) => after(file, TAKES_AT_MOST_MS, signal),
       freshness: mirror.health,
@@ -261,7 +289,7 @@ export function backupLoops(
       settings,
       directory,
       label,
-      wholeMs: () => backupNames(directory, label).map(madeAtMs),
+      wholeMs: () => backupNames(directory, label, clock.nowMs()).map(madeAtMs),
       state,
       back: (file, since) => command([file, '--since', since], DIFFERENTIAL_TAKES_AT_MOST_MS, signal),
       after: (file) => after(file, DIFFERENTIAL_TAKES_AT_MOST_MS, signal),
@@ -270,9 +298,13 @@ export function backupLoops(
       log,
       beat,
     }).run(signal);
+  if (settings.everyMs === 0)
+    mirror.health.report('backup', 'off', 'No backups are made: backup.every is 0s.');
+  const hasDifferential = settings.everyMs > 0 && settings.differentialEveryMs > 0;
+  if (!hasDifferential) mirror.health.note('backup.differential', null);
   return [
-    { name: 'backup', run: whole },
-    { name: 'backup.differential', run: differential },
+    ...(settings.everyMs > 0 ? [{ name: 'backup', run: whole }] : []),
+    ...(hasDifferential ? [{ name: 'backup.differential', run: differential }] : []),
   ];
 }
 

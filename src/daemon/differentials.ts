@@ -6,7 +6,7 @@ import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import { stampOf } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
-import { repeat } from '../core/loop.ts';
+import { beatWhile, repeat } from '../core/loop.ts';
 import type { ProgramEnd } from '../core/program.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { toStorageError } from '../db/sqlite.ts';
@@ -65,10 +65,6 @@ export class DifferentialLoop {
 
   async run(signal: AbortSignal): Promise<void> {
     const { settings, clock, log, beat } = this.#o;
-    if (settings.everyMs === 0 || settings.differentialEveryMs === 0) {
-      this.#tell(0);
-      return;
-    }
     const onError = (error: unknown) => log.warn({ err: error }, 'no differential backup could be made');
     await repeat(
       { act: () => this.look(), everyMs: settings.differentialEveryMs, onError, clock, beat },
@@ -78,11 +74,11 @@ export class DifferentialLoop {
 
   /** Saves the changes and runs `backup.after`. A failure is retried at the next call. */
   async look(): Promise<void> {
-    const { log, state } = this.#o;
+    const { log, state, clock, beat } = this.#o;
     const { notedMs, news } = state();
     if (notedMs === undefined || news === this.#saved) return;
     try {
-      await this.#save(notedMs);
+      await beatWhile(this.#save(notedMs), clock, beat);
       this.#saved = news;
       this.#tell(0);
     } catch (error) {

@@ -37,14 +37,16 @@ export function differentialsFor(path: string): string[] {
 }
 
 /**
- * Returns the newest full backup if `path` is a directory, otherwise `path` unchanged. Throws `not-found`, `usage`.
+ * Returns the newest full backup if `path` is a directory, otherwise `path` unchanged. A backup with a time after `nowMs`
+ * counts only if there is no other, because the clock was wrong when it was made. Throws `not-found`, `usage`.
  */
-export function newestBackup(path: string): string {
+export function newestBackup(path: string, nowMs: number): string {
   if (!isDirectory(path)) return path;
   const newest = new Map<string, string>();
   for (const name of namesIn(path).sort()) {
-    const [, shop, , differential] = NAME.exec(name) ?? [];
-    if (shop !== undefined && differential === undefined) newest.set(shop, join(path, name));
+    const [, shop, stamp = '', differential] = NAME.exec(name) ?? [];
+    if (shop === undefined || differential !== undefined) continue;
+    if (stampMs(stamp) <= nowMs || !newest.has(shop)) newest.set(shop, join(path, name));
   }
   const [first, ...others] = [...newest.values()];
   if (first === undefined) {
@@ -101,6 +103,18 @@ export function noteBackup(db: Database.Database, atMs: number): void {
   db.prepare(
     "INSERT INTO marks (name, value) VALUES ('backup.noted', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
   ).run(atMs);
+}
+
+/** Notes the time in the name of the backup for which `backup.after` succeeded. */
+export function noteHandedOn(db: Database.Database, atMs: number): void {
+  db.prepare(
+    "INSERT INTO marks (name, value) VALUES ('backup.handed-on', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+  ).run(atMs);
+}
+
+/** Returns the time that `noteHandedOn` noted last; undefined if none. */
+export function handedOnMs(db: Database.Database): number | undefined {
+  return db.prepare<[], number>("SELECT value FROM marks WHERE name = 'backup.handed-on'").pluck().get();
 }
 
 /** Notes that the hub has the newest backups of this branch. */

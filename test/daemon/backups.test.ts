@@ -8,8 +8,11 @@ import { expect, it } from 'vitest';
 import type { Freshness } from '../../src/core/alarm.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { ProgramEnd } from '../../src/core/program.ts';
-import { BackupLoop } from '../../src/daemon/backups.ts';
+import { BackupLoop, backupLoops } from '../../src/daemon/backups.ts';
 import type { OwnCommandEnd } from '../../src/daemon/own-command.ts';
+import { demoConfig } from '../../src/demo/sandbox-platform.ts';
+import { newestBackup } from '../../src/support/backup-files.ts';
+import { openTestMirror } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const HOUR_MS = 3_600_000;
@@ -22,7 +25,14 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
   const clock = new FakeClock();
   const storage = mkdtempSync(path.join(tmpdir(), 'tillsync-backups-'));
   const reports: Pick<Freshness, 'state' | 'message'>[] = [];
-  const told = { back: MADE, after: ENDED_WELL, handedOn: [] as string[], notedMs: 0 as number | undefined };
+  const told = {
+    back: MADE,
+    after: ENDED_WELL as ProgramEnd | Promise<ProgramEnd>,
+    handedOn: [] as string[],
+    notedMs: 0 as number | undefined,
+    handedOnMs: undefined as number | undefined,
+    beats: [] as number[],
+  };
   const make = (label = 'till') =>
     new BackupLoop({
       settings: {
@@ -41,6 +51,10 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
       note: async (atMs) => {
         told.notedMs = atMs;
       },
+      handedOnMs: () => told.handedOnMs,
+      noteHandedOn: async (atMs) => {
+        told.handedOnMs = atMs;
+      },
       back: async (file) => {
         if (told.back.exit === 0) writeFileSync(file, '');
         return told.back.stdout === ''
@@ -57,7 +71,7 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
       },
       clock,
       log: silentLog,
-      beat: () => {},
+      beat: () => void told.beats.push(clock.monotonicMs()),
     });
   const directory = path.join(storage, 'backups');
   const names = () => (existsSync(directory) ? readdirSync(directory).sort() : []);
@@ -133,6 +147,43 @@ it('a backup of a clock that was ahead does not hold up the next one', async () 
   writeFileSync(path.join(directory, 'tillsync-till-20990101T000000Z.tar.gz'), '');
   await pass(make(), clock, 5 * HOUR_MS);
   expect(names()).toHaveLength(2);
+  // It is the first to be deleted, though its name is the last.
+  await pass(make(), clock, 3 * DAY_MS);
+  expect(names()).toHaveLength(3);
+  expect(names().at(-1)).not.toContain('2099');
+  expect(newestBackup(directory, clock.nowMs())).toBe(path.join(directory, names().at(-1) ?? ''));
+});
+
+it('the newest backup is that of a right clock, if there is one', () => {
+  const { clock, directory } = rig();
+  mkdirSync(directory);
+  const ahead = path.join(directory, 'tillsync-till-20990101T000000Z.tar.gz');
+  writeFileSync(ahead, '');
+  expect(newestBackup(directory, clock.nowMs())).toBe(ahead);
+  const right = path.join(directory, 'tillsync-till-20200101T000000Z.tar.gz');
+  writeFileSync(right, '');
+  expect(newestBackup(directory, clock.nowMs())).toBe(right);
+});
+
+it('a long way of the backup to another machine is no silence, and goes on after a restart', async () => {
+  const { clock, names, told, make } = rig({ after: ['/bin/copy'] });
+  const { promise, resolve } = Promise.withResolvers<ProgramEnd>();
+  told.after = promise;
+  const loop = make();
+  await clock.advance(HOUR_MS);
+  const looked = loop.look();
+  await clock.advance(HOUR_MS);
+  const gaps = told.beats.slice(1).map((atMs, i) => atMs - (told.beats[i] ?? 0));
+  expect(Math.max(...gaps)).toBeLessThanOrEqual(60_000);
+  expect(gaps.length).toBeGreaterThan(50);
+  // The process is killed meanwhile.
+  told.after = ENDED_WELL;
+  await pass(make(), clock, 2 * HOUR_MS);
+  expect(told.handedOn).toEqual([names()[0], names()[0]]);
+  await pass(make(), clock, 2 * HOUR_MS);
+  expect(told.handedOn).toHaveLength(2);
+  resolve(ENDED_WELL);
+  await looked;
 });
 
 it('one that fails is tried again every hour, says why and which one is the newest', async () => {
@@ -169,11 +220,24 @@ it('a program that cannot take a backup elsewhere is tried again with the same f
   expect(new Set(told.handedOn)).toEqual(new Set(names()));
 });
 
-it('"0s" makes none and says so', async () => {
-  const { names, reports, make } = rig({ everyMs: 0 });
-  await make().run(AbortSignal.abort());
-  expect([names(), reports]).toEqual([
-    [],
-    [{ state: 'off', message: 'No backups are made: backup.every is 0s.' }],
-  ]);
-});
+it.each([
+  [{ everyMs: 0 }, []],
+  [{ differentialEveryMs: 0 }, ['backup']],
+  [{}, ['backup', 'backup.differential']],
+])(
+  '%j: only loops that have work are started, because one that ends is started again for ever',
+  (wanted, names) => {
+    const { clock, storage } = rig();
+    const { mirror } = openTestMirror();
+    const config = demoConfig({ baseUrl: 'http://platform.test', directory: storage, webhookPort: 1 });
+    const backup = { ...config.backup, everyMs: DAY_MS, differentialEveryMs: 30_000, ...wanted };
+    const configFile = path.join(storage, 'config.toml');
+    const loops = backupLoops(
+      { config: { ...config, backup }, configFile, clock, log: silentLog },
+      { mirror },
+    );
+    expect(loops.map(({ name }) => name)).toEqual(names);
+    const [told] = mirror.health.freshness().filter(({ subject }) => subject === 'backup');
+    expect(told?.state === 'off').toBe(names.length === 0);
+  },
+);
