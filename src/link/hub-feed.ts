@@ -289,6 +289,8 @@ interface HeardAck {
   orderId: string;
   branch: string;
   owner: string;
+  /** Store that the order names. */
+  store: string | null;
   source: ChangeSource;
   asOf: string | null;
   subsidiaryId: string | null;
@@ -305,9 +307,10 @@ export function bookWaiting({
 }: Pick<Stores, 'db' | 'reservations' | 'clock'>): void {
   const heard = sqlOf(db).rows<HeardAck>(
     `SELECT w.order_id AS orderId, w.branch, w.source, w.as_of AS asOf, coalesce(u.branch, s.branch) AS owner,
+       o.store_external_id AS store,
        (SELECT b.subsidiary_id FROM feed_branches b WHERE b.branch = w.branch) AS subsidiaryId ${HEARD}`,
   );
-  for (const { orderId, branch, owner, source, asOf, subsidiaryId } of heard) {
+  for (const { orderId, branch, owner, store, source, asOf, subsidiaryId } of heard) {
     if (branch !== owner) {
       const message = `Order ${orderId} is of another branch.`;
       const refused: Result = { change: 0, state: 'rejected', message, refusedAck: orderId };
@@ -325,8 +328,9 @@ export function bookWaiting({
           { orderId, asOf },
         )
       : undefined;
+    // The store is not always the branch's id: the branch may be renamed, or a person may have assigned the order.
     reservations.acknowledge([{ orderId, seq: seq ?? undefined }], source, {
-      branch: { name: branch, subsidiaryId },
+      branch: { name: store ?? '', subsidiaryId },
     });
   }
   for (const { orderId, branch } of heard) {

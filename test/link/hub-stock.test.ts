@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { assignOrder } from '../../src/link/assign.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type Chain, type HubStore, openChain } from './chain-rig.ts';
 
@@ -66,6 +67,32 @@ it("a hub holds back of each branch once that branch's own POS has acknowledged"
   await settle();
   await send(hub);
   expect(holding(hub)).toEqual([{ branch: 'sub-1' }, { branch: 'sub-2' }]);
+});
+
+it('a hub counts as booked what the POS of a renamed branch, or of the branch a person chose, acknowledges', async () => {
+  const { hub, branches, settle, clock } = await openChain();
+  const [, two] = branches;
+  await hub.sweep([TEA]);
+  await settle();
+  const ofNorte = '[[branches]]\nsubsidiary_id = "sub-2"\nexternal_id = "Norte"';
+  hub.configure(`[[branches]]\nsubsidiary_id = "sub-1"\nexternal_id = "B1"\n${ofNorte}`);
+  await hub.stop();
+  await hub.start();
+  hub.services.state.hub.rename('B2', 'Norte', 'sub-2');
+  await hub.hub.check();
+  const at = new Date(clock.nowMs()).toISOString();
+  await hub.order(1, 'Norte', 'payment-approved', at);
+  await hub.order(2, 'B9', 'payment-approved', at);
+  await hub.services.mirror.write((db) => assignOrder(db, idOf(2), 'B2', at));
+  await settle();
+  const toBook = () => hub.rows<{ id: string }>('SELECT order_id AS id FROM orders_to_book ORDER BY 1');
+  expect(toBook()).toEqual([{ id: idOf(1) }, { id: idOf(2) }]);
+  await two.services.outbox.acknowledge([idOf(1)], 'http');
+  await settle();
+  expect(toBook()).toEqual([{ id: idOf(2) }]);
+  await two.services.outbox.acknowledge([idOf(2)], 'http');
+  await settle();
+  expect(toBook()).toEqual([]);
 });
 
 it('a hub undoes a hand-over of its branches, but what one of them has changed since', async () => {
