@@ -109,7 +109,9 @@ export function forgetInFeed(
     const without: SentOrder = { source, observedAt, reading, raw, isForgotten: true };
     sqlOf(db).run('UPDATE feed SET body = ? WHERE feed_id = ?', JSON.stringify(without), feedId);
   }
-  for (const branch of sentTo(db, orderId)) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
+  // A closed branch also gets the entry, because its machine has the customer still when it comes back.
+  const hadOrder = sqlOf(db).values<string>('SELECT branch FROM sent_orders WHERE order_id = ?', orderId);
+  for (const branch of hadOrder) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
 }
 
 /** Returns whether this tillsync is a hub that sends orders to branches. */

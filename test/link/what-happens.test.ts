@@ -583,6 +583,7 @@ describe('what happens when', () => {
     const { hub, branches, settle } = await running();
     const [one, two] = branches;
     await hub.order(1, 'B2');
+    await hub.order(2, 'B2', 'dispatched');
     await settle();
     expect(hub.services.state.hub.close({ branch: 'B2', name: 'B2' }, hub.clock.nowMs())).toBe(true);
     await hub.hub.check();
@@ -596,13 +597,19 @@ describe('what happens when', () => {
     expect(hub.rows('SELECT order_id, branch FROM unassigned_orders')).toEqual([
       { order_id: idOf(1), branch: null },
     ]);
+    await hub.services.mirror.customers.forgetAll([idOf(2)]);
     const key = `U${'D'.repeat(55)}`;
     hub.services.state.hub.invite('B2', key, hub.clock.nowMs() + 60_000);
     hub.services.state.hub.join('B2', key, hub.clock.nowMs());
     await hub.hub.check();
     await settle();
     expect(hub.services.mirror.health.raised().map(({ key }) => key)).not.toContain('hub.unassigned');
-    expect(two.rows(EVENTS)).toEqual([{ order_id: idOf(1), status: 'pending' }]);
+    expect(two.rows(EVENTS)).toEqual([
+      { order_id: idOf(1), status: 'pending' },
+      { order_id: idOf(2), status: 'dispatched' },
+    ]);
+    const named = 'SELECT order_id FROM orders WHERE customer_email IS NOT NULL';
+    expect(two.rows(named)).toEqual([{ order_id: idOf(1) }]);
   });
 
   it('an order goes to another branch', async () => {
