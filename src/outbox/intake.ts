@@ -31,7 +31,7 @@ import {
 } from './guards.ts';
 import { type InboxAck, type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { KnownValues } from './known-values.ts';
-import { type NewChange, OutboxQueue, type Versions } from './queue.ts';
+import { type LaterVersions, type NewChange, OutboxQueue, type Versions } from './queue.ts';
 import { Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
 
@@ -64,6 +64,8 @@ interface AcceptOptions {
   zeroHolds?: ZeroHolds | undefined;
   /** Newest event of the order feed at the time of submission, if the changes were submitted earlier than now. */
   asOfSeq?: number;
+  /** Versions of changes that were submitted later than the items. */
+  later?: LaterVersions | undefined;
   /** Branch in whose turn the changes without a branch are sent. */
   branch?: string | undefined;
   /**
@@ -152,11 +154,11 @@ export class OutboxIntake {
     return this.acceptSome(items, options).accepted;
   }
 
-  /** Accepts items like `accept`, and also returns the items that were not accepted. */
+  /** Accepts items like `accept`, and also returns their versions and the items that were not accepted. */
   acceptSome(
     items: readonly SubmittedChange[],
     options: AcceptOptions,
-  ): { accepted: Acceptance[]; left: SubmittedChange[] } {
+  ): { accepted: Acceptance[]; versions: Versions; left: SubmittedChange[] } {
     const createdAt = this.#now();
     return this.#sql.transaction(() => {
       const all = items.map((item) => this.#placed(item));
@@ -202,9 +204,10 @@ export class OutboxIntake {
           subsidiaryId,
           branch,
         };
-        return this.#take(change, each, options, lateBy(each.item));
+        return this.#take(change, each, options, options.later ?? lateBy(each.item));
       });
-      return { accepted, left: all.filter((each) => !isTaken.has(each)).map(({ item }) => item) };
+      const versions = { first: lastId - placed.length + 1, last: lastId };
+      return { accepted, versions, left: all.filter((each) => !isTaken.has(each)).map(({ item }) => item) };
     });
   }
 
@@ -354,7 +357,7 @@ export class OutboxIntake {
     common: Omit<NewChange, 'basis' | 'body' | 'message' | 'heldGuard' | 'zeroedAt'>,
     { item, resolution, zeroedAt, hold: zeroHold }: Placed,
     { hold: all, guards }: AcceptOptions,
-    lateBy: Versions | undefined,
+    lateBy: LaterVersions | undefined,
   ): Acceptance {
     const { changeId } = common;
     if ('fault' in item || resolution === null || resolution.state === 'rejected') {

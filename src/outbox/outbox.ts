@@ -8,6 +8,7 @@ import type { Guard, GuardReason, GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
+import type { LaterVersions, Versions } from './queue.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
 import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
 
@@ -63,7 +64,11 @@ export class OutboxService {
     source: ChangeSource,
     how: { origin?: string; all?: GuardReason | undefined; zeros?: ZeroHolds | undefined } = {},
   ): Promise<Acceptance[]> {
-    return this.#submit(items, source, { ...how, beforeInbox: await this.#ingestInbox() });
+    const { accepted } = await this.#submit(items, source, {
+      ...how,
+      beforeInbox: await this.#ingestInbox(),
+    });
+    return accepted;
   }
 
   /** Copies the inbox. If rows may be left in it, returns the time before the copy. */
@@ -80,23 +85,29 @@ export class OutboxService {
       all?: GuardReason | undefined;
       zeros?: ZeroHolds | undefined;
       beforeInbox: string | undefined;
+      begun?: Begun;
     },
-  ): Promise<Acceptance[]> {
+  ): Promise<{ accepted: Acceptance[]; versions: Versions }> {
     const { stores, guards, holdBack } = this.#options;
-    const accepted = await stores.write(({ reservations, intake }) => {
+    const result = await stores.write(({ reservations, intake, queries }) => {
       reservations.begin(holdBack);
-      const { origin, all: hold, zeros: zeroHolds, beforeInbox } = how;
+      const { origin, all: hold, zeros: zeroHolds, beforeInbox, begun } = how;
+      const since = begun && { asOfSeq: begun.asOfSeq, later: laterThan(begun, queries.newestVersion()) };
       const whenFull = 'refuse';
-      return intake.accept(items, { source, origin, guards, hold, zeroHolds, whenFull, beforeInbox });
+      return intake.acceptSome(items, {
+        ...{ source, origin, guards, hold, zeroHolds, whenFull, beforeInbox },
+        ...since,
+      });
     });
     this.queued();
-    return accepted;
+    return result;
   }
 
   /**
    * Accepts one large submission in transactions of 500 changes, so that others can write in between. The guards judge
    * the submission as a whole; `hold` is a reason to hold all of it. If the disk fails, the parts accepted so far stay.
-   * If a branch's queue is full, `makeRoom` gets the changes that were accepted since its last call.
+   * If a branch's queue is full, `makeRoom` gets the changes that were accepted since its last call. What others submit
+   * in between is newer than the rest.
    */
   async submitMany(
     items: readonly SubmittedChange[],
@@ -109,14 +120,22 @@ export class OutboxService {
     } = {},
   ): Promise<Acceptance[]> {
     const { hold: all, onProgress, makeRoom, ...more } = how;
+    const { stores } = this.#options;
     const beforeInbox = await this.#ingestInbox();
+    const begun: Begun = stores.read(({ queries, reservations }) => ({
+      version: queries.newestVersion(),
+      asOfSeq: reservations.newestSeq,
+      own: [],
+    }));
     const zeros = items.length > PART ? await this.zeroHolds(items) : undefined;
     const accepted: Acceptance[] = [];
     let waitedFor = 0;
     while (accepted.length < items.length) {
       const part = items.slice(accepted.length, accepted.length + PART);
       try {
-        accepted.push(...(await this.#submit(part, source, { ...more, all, zeros, beforeInbox })));
+        const taken = await this.#submit(part, source, { ...more, all, zeros, beforeInbox, begun });
+        accepted.push(...taken.accepted);
+        begun.own.push(taken.versions);
       } catch (error) {
         if (!hasCode(error, 'rate-limited') || !makeRoom || waitedFor === accepted.length) throw error;
         await makeRoom(error, accepted.slice(waitedFor));
@@ -280,6 +299,19 @@ export class OutboxService {
     });
     this.queued();
   }
+}
+
+/** Beginning of a large submission: the newest version and event then, and the versions of its parts since. */
+interface Begun {
+  version: number;
+  asOfSeq: number;
+  own: Versions[];
+}
+
+/** Returns the versions that others took since a submission began; undefined if there are none. */
+function laterThan({ version, own }: Begun, newest: number): LaterVersions | undefined {
+  const ownCount = own.reduce((sum, { first, last }) => sum + last - first + 1, 0);
+  return newest - version === ownCount ? undefined : { first: version + 1, last: newest, own };
 }
 
 const ORDERS_NAMED = 10;

@@ -181,16 +181,16 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns a change without the fields set by the changes with versions `first` to `last`, which were submitted after
-   * it but accepted before it. Example: nothing is left of the inbox's 40 after a command's later 5.
+   * Returns a change without the fields set by the changes with these versions, which were submitted after it but
+   * accepted before it. Example: nothing is left of the inbox's 40 after a command's later 5.
    */
-  restOfLate(change: NewChange, { first, last }: Versions): Rest | { overruledBy: number } {
-    const version = first - 1;
+  restOfLate(change: NewChange, later: LaterVersions): Rest | { overruledBy: number } {
+    const version = later.first - 1;
     const versions = versionsOf(change.body, version);
     return this.restOf(
       { ...change, version, versions },
       { key: change.target, conflictKey: change.conflictKey },
-      last,
+      later,
     );
   }
 
@@ -280,12 +280,12 @@ export class OutboxQueue {
 
   /**
    * Returns a change without the fields that later changes of its target set, even rejected ones. A stock change with
-   * only `show` left gets the newest quantity, which the platform demands. Versions above `lastVersion` are ignored.
+   * only `show` left gets the newest quantity, which the platform demands. With `among`, other versions are ignored.
    */
   restOf<T extends Rest>(
     change: T,
     { key: target, conflictKey }: Pick<Target, 'key' | 'conflictKey'>,
-    lastVersion = Number.MAX_SAFE_INTEGER,
+    among?: LaterVersions,
   ): T | { overruledBy: number } {
     const { kind, changeId, version, versions } = change;
     const after = Math.min(version, ...Object.values(versions));
@@ -294,7 +294,7 @@ export class OutboxQueue {
     let last: OutboxChange | undefined;
     for (const newer of this.#rows(NEWER, { kind, after, isShared, target, conflictKey })) {
       if (newer.changeId === changeId) continue;
-      const said = lastVersion < newer.version ? asOfVersion(newer, lastVersion) : newer;
+      const said = among ? saidAmong(newer, among) : newer;
       const left = withoutNewer(rest, said, newer.target === target ? 'all' : 'shared');
       if (left === undefined) return { overruledBy: newer.changeId };
       if (kind === 'stock' && !('qty' in left)) last = newer;
@@ -507,12 +507,18 @@ export interface Versions {
   first: number;
   last: number;
 }
+/** Versions that were submitted later than a change and accepted before it, except those of its own submission. */
+export interface LaterVersions extends Versions {
+  own?: readonly Versions[];
+}
 
-/** Returns the change without the fields that were submitted after `lastVersion`. */
-function asOfVersion(change: OutboxChange, lastVersion: number): OutboxChange {
+/** Returns the change without the fields that were submitted after `last`, or by the submission with `own` versions. */
+function saidAmong(change: OutboxChange, { last, own = [] }: LaterVersions): OutboxChange {
   const body: Record<string, unknown> = { ...change.body };
   for (const field of valueKeys(change.body)) {
-    if ((change.versions[field] ?? 0) > lastVersion) delete body[field];
+    const version = change.versions[field] ?? 0;
+    const isOwn = own.some((range) => range.first <= version && version <= range.last);
+    if (version > last || isOwn) delete body[field];
   }
   return { ...change, body: body as unknown as ChangeBody };
 }

@@ -300,3 +300,47 @@ it('many changes go into a full line part by part, as those before them leave', 
   expect(accepted).toHaveLength(1_200);
   expect(made).toEqual([500, 500]);
 });
+
+it('a count handed over while a long inventory waits for room stays, and orders of that time count', async () => {
+  await sweep(COFFEE);
+  await stores.write(({ db }) => fillLine(db, 's1', WAITING_MAX - 600));
+  await stores.write(({ db }) => db.prepare('DELETE FROM sweeps').run());
+  const inventory = Array.from({ length: 1_100 }, (_, i) => stock(`N${i}`, 10, { subsidiaryId: 's1' }));
+  const again = [stock('N0', 12, { subsidiaryId: 's1' }), stock('N1', 12, { subsidiaryId: 's1' })];
+  let waits = 0;
+  await outbox.submitMany([...inventory, ...again], 'cli', {
+    makeRoom: async (_full, taken) => {
+      const ids = taken.map(({ changeId }) => changeId).join();
+      await stores.write(({ db }) =>
+        db.exec(`UPDATE outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${ids})`),
+      );
+      waits += 1;
+      if (waits > 1) return;
+      const { reading } = observation('webhook', sampleNotification(1));
+      const order = { source: 'webhook', observedAtMs: clock.nowMs(), raw: '{}', reading } as const;
+      await mirror.save([{ kind: 'order', observation: order }]);
+      const counted = ['N0', 'N1050', 'N1051'].map((id) => stock(id, 4, { subsidiaryId: 's1' }));
+      const [first, sent] = await outbox.submit(counted, 'http');
+      await stores.write(({ db }) =>
+        db.exec(
+          `UPDATE outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${first!.changeId}, ${sent!.changeId})`,
+        ),
+      );
+    },
+  });
+  expect(waits).toBe(2);
+  const waiting = stores.read(({ db }) =>
+    db
+      .prepare<[], { id: string; qty: number; asOfSeq: number }>(
+        `SELECT body ->> 'externalId' AS id, body ->> 'qty' AS qty, as_of_seq AS asOfSeq FROM outbox
+         WHERE state = 'pending' AND body ->> 'externalId' IN ('N0', 'N1', 'N1049', 'N1050', 'N1051') ORDER BY 1`,
+      )
+      .all(),
+  );
+  // The inventory's own earlier line of N1 does not outlast its later one.
+  expect(waiting).toEqual([
+    { id: 'N1', qty: 12, asOfSeq: 0 },
+    { id: 'N1049', qty: 10, asOfSeq: 0 },
+    { id: 'N1051', qty: 4, asOfSeq: 1 },
+  ]);
+});
