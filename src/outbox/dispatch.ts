@@ -82,6 +82,9 @@ type Candidate =
   | { row: OutboxChange; stock: LedgerStock | null; before?: string | null }
   | { row: null; stock: LedgerStock };
 
+/** SQL that stores the values which a change replaces. Values that were stored before are earlier, so they stay. */
+const keepBefore = (before: string) =>
+  `value_before = coalesce(json_patch(${before}, coalesce(value_before, '{}')), value_before)`;
 /** Maximum number of changes of one branch that are read at once. */
 const READ_AT_ONCE = 200;
 /**
@@ -166,7 +169,7 @@ export class OutboxDispatcher {
         claim.settled += 1;
         this.#sql.run(
           `UPDATE outbox SET state = 'done', settled_at = ?, message = 'The platform has this value already.',
-             value_before = coalesce(value_before, ?)
+             ${keepBefore('?')}
            WHERE change_id = ?`,
           ...[at, each.before ?? null, row.changeId],
         );
@@ -289,7 +292,7 @@ export class OutboxDispatcher {
    */
   #letWait({ row, stock, ...candidate }: Candidate): StockKey {
     const before = 'before' in candidate ? (candidate.before ?? null) : null;
-    const keep = 'UPDATE outbox SET value_before = coalesce(value_before, ?) WHERE change_id = ?';
+    const keep = `UPDATE outbox SET ${keepBefore('?')} WHERE change_id = ?`;
     if (row && before !== null) this.#sql.run(keep, before, row.changeId);
     return { sku: stock?.sku ?? '', subsidiaryId: stock?.subsidiaryId ?? '' };
   }
@@ -341,7 +344,7 @@ export class OutboxDispatcher {
     const sentQty = asSent(qty);
     this.#sql.run(
       `UPDATE outbox SET state = 'sending', attempts = attempts + 1, call_id = @callId, sent_qty = @sentQty,
-         sent_as_of_seq = @orderSeq, value_before = coalesce(value_before, @before)
+         sent_as_of_seq = @orderSeq, ${keepBefore('@before')}
        WHERE change_id = @changeId`,
       { ...call, changeId, sentQty, before: candidate.before ?? null },
     );

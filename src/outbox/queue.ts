@@ -92,6 +92,13 @@ const spanOf = (kind: ChangeKind) => {
 
 /** Columns that a newer change of the same fields overwrites in the waiting change. No index contains them. */
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
+/**
+ * SQL that stores for `outbox undo` the replaced values, which waited, unless both changes are of one submission. A
+ * value that a guard held was never to be sent, so it is not stored.
+ */
+const keepWaiting = (newer: { reference: string; origin: string }) => `value_before =
+  CASE WHEN held_guard IS NOT NULL OR (reference IS ${newer.reference} AND origin IS ${newer.origin}) THEN value_before
+    ELSE json_set(coalesce(value_before, '{}'), '$.waited', json_set(body, '$.asOfSeq', as_of_seq)) END`;
 /** Columns that must be equal in both changes for an overwrite; otherwise the two are merged. */
 const SAME_COLUMNS = [
   ...['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'branch', 'zeroed_at'],
@@ -427,6 +434,7 @@ export class OutboxQueue {
       VALUES (${shared}, ${BOUND_COLUMNS.map(() => '?')}, 'pending')
       ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
         ${REPLACED_COLUMNS.map((column) => `${column} = excluded.${column}`)},
+        ${keepWaiting({ reference: 'excluded.reference', origin: 'excluded.origin' })},
         message = NULL, field_versions = NULL, replaced = replaced + 1
       WHERE ${SAME_COLUMNS.map((column) => `${column} IS excluded.${column}`).join(' AND ')}`;
     this.#upserts.set(shared, text);
@@ -459,7 +467,8 @@ export class OutboxQueue {
       `UPDATE outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
          origin = @origin, reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
          zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId,
-         branch = @branch, conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1
+         branch = @branch, conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1,
+         ${keepWaiting({ reference: '@reference', origin: '@origin' })}
        WHERE change_id = @changeId`,
       {
         ...change,

@@ -23,6 +23,8 @@ interface ValueBefore {
   show?: boolean;
   /** Newest order event that the quantity includes. */
   asOfSeq?: number;
+  /** Values of another submission that waited to be sent when the change replaced them. */
+  waited?: ValueBefore;
 }
 
 /**
@@ -85,10 +87,12 @@ export function undoLines(db: Database.Database, filter: UndoFilter): UndoLine[]
   const { file = null, reference = null, since = null, branch = null } = filter;
   const rows = sql.rows<ChangeRow>(HANDED_OVER, { file, reference, since, branch });
   const targets = Map.groupBy(rows, ({ kind, target }) => `${kind} ${target}`);
-  return [...targets.values()].map((changes) => lineOf(sql, changes));
+  // Without a file or reference, the values that waited may be of the undone time, too.
+  const isNamed = file !== null || reference !== null;
+  return [...targets.values()].map((changes) => lineOf(sql, changes, isNamed));
 }
 
-function lineOf(sql: Sql, changes: readonly ChangeRow[]): UndoLine {
+function lineOf(sql: Sql, changes: readonly ChangeRow[], isNamed: boolean): UndoLine {
   const last = changes.at(-1) as ChangeRow;
   const { changeId, kind, target, conflictKey, version } = last;
   const now: Record<string, unknown> = {};
@@ -96,10 +100,12 @@ function lineOf(sql: Sql, changes: readonly ChangeRow[]): UndoLine {
   const found: Record<string, unknown> = {};
   for (const change of changes) {
     const body = JSON.parse(change.body) as ChangeBody;
-    const before = change.valueBefore === null ? waitingBefore(sql, change) : JSON.parse(change.valueBefore);
+    const stored: ValueBefore = JSON.parse(change.valueBefore ?? '{}');
+    const known = { ...waitingBefore(sql, change), ...stored };
+    const before: Record<string, unknown> = isNamed ? { ...known, ...stored.waited } : known;
     for (const field of valueKeys(body)) {
       now[field] = body[field as keyof typeof body];
-      if (before?.[field] === undefined || field in found) continue;
+      if (before[field] === undefined || field in found) continue;
       found[field] = before[field];
       if (field === 'qty') found.asOfSeq = before.asOfSeq;
     }

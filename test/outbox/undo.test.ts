@@ -1,6 +1,7 @@
 /** Tests src/outbox/value-before.ts. */
 
 import { expect, it } from 'vitest';
+import { isoUtc } from '../../src/core/time.ts';
 import type { SubmittedChange } from '../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { type UndoFilter, undoLines } from '../../src/outbox/undo.ts';
@@ -92,5 +93,52 @@ it('undo gives a price its earlier value, and one that has not left its count', 
   expect(short(out, { reference: 'waits' })).toMatchObject([
     { verdict: 'undo', before: { qty: 4 } },
     { verdict: 'unknown', before: null },
+  ]);
+});
+
+it('undo gives back the value that waited to be sent, where a wrong one took its place', () => {
+  const out = swept();
+  const price = (price: number, reference: string): SubmittedChange => ({
+    kind: 'product',
+    change: { sku: '10', price },
+    reference,
+  });
+  handOver(out, { A: 10 }, 'old');
+  send(out);
+  out.clock.jumpWall(60_000);
+  const since = isoUtc(out.clock.nowMs());
+  handOver(out, { A: 2 }, 'good');
+  out.intake.accept([price(1500, 'good')], { source: 'http', guards: GUARDS_OFF });
+  handOver(out, { A: 0 }, 'wrong');
+  out.intake.accept([price(15, 'wrong')], { source: 'http', guards: GUARDS_OFF });
+  // The same hand-over again takes the place of its own value.
+  handOver(out, { A: 1 }, 'wrong');
+  for (const sending of [false, true]) {
+    if (sending) send(out);
+    expect(short(out, { reference: 'wrong' })).toMatchObject([
+      { verdict: 'undo', now: { price: 15 }, before: { price: 1500 } },
+      { verdict: 'undo', now: { qty: 1 }, before: { qty: 2, asOfSeq: 0 } },
+    ]);
+    // The value that waited is of the same time, so an undo of that time goes back to the value before it.
+    expect(short(out, { since, branch: 's1' })).toMatchObject([{ verdict: 'undo', before: { qty: 10 } }]);
+  }
+});
+
+it('undo gives back the value that waited, and the visibility that the platform had', () => {
+  const out = swept();
+  handOver(out, { A: 10 }, 'old');
+  send(out);
+  handOver(out, { A: 2 }, 'good');
+  const change = { externalId: 'A', qty: 0, show: false, subsidiaryId: 's1' };
+  const wrong: SubmittedChange = { kind: 'stock', change, reference: 'wrong' };
+  out.intake.accept([wrong], { source: 'cli', guards: GUARDS_OFF });
+  send(out);
+  expect(short(out, { reference: 'wrong' })).toEqual([
+    {
+      target: 'sku:10@s1',
+      verdict: 'undo',
+      now: { qty: 0, show: false },
+      before: { qty: 2, show: true, asOfSeq: 0 },
+    },
   ]);
 });
