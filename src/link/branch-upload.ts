@@ -123,12 +123,14 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   const waiting = waitingChanges(db, priority);
   let length = 0;
   let isFull = false;
-  for (const { changeId, kind, body, reference } of waiting) {
+  const coveredTo = coveredTimes(db, waiting);
+  for (const { changeId, kind, body, reference, asOfSeq } of waiting) {
     const bodyLength = JSON.stringify(body).length;
     length += bodyLength;
     isFull = length > QUESTION_BYTES_MAX / 4 && length > bodyLength;
     if (isFull) break;
-    put(kind, changeId, { reference, value: body });
+    const asOf = kind === 'stock' ? coveredTo.get(asOfSeq) : undefined;
+    put(kind, changeId, { reference, value: body, ...(asOf !== undefined && { asOf }) });
     const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
     sqlOf(db).run(leave, changeId);
   }
@@ -155,6 +157,26 @@ function waitingChanges(db: Database.Database, priority: number): OutboxChange[]
   const which = `WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
     ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`;
   return new OutboxQueue(db).all(which, priority);
+}
+
+/**
+ * Returns by `asOfSeq` the latest time at which the hub observed an event that the count covers, because the hub cannot
+ * compare the branch's own event numbers. The newest event may have an early time: a snapshot ends with old orders.
+ */
+function coveredTimes(db: Database.Database, waiting: readonly OutboxChange[]): Map<number, string> {
+  const times = new Map<number, string>();
+  const counts = waiting.filter(({ kind }) => kind === 'stock');
+  const seqs = [...new Set(counts.map(({ asOfSeq }) => asOfSeq))].sort((a, b) => a - b);
+  let latest = '';
+  let after = 0;
+  for (const seq of seqs) {
+    const sql = 'SELECT max(observed_at) FROM order_events WHERE seq > ? AND seq <= ?';
+    const time = sqlOf(db).value<string | null>(sql, after, seq) ?? '';
+    if (time > latest) latest = time;
+    if (latest !== '') times.set(seq, latest);
+    after = seq;
+  }
+  return times;
 }
 
 /**

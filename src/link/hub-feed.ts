@@ -239,7 +239,11 @@ export function ingestChanges(
   const items = options.items.filter(({ u: seqUp }) => seqUp > row.ackedUpTo);
   if (items.some(({ u: seqUp }, i) => seqUp !== row.ackedUpTo + 1 + i)) return undefined;
   stores.reservations.begin(holdBack);
-  const read = items.map((up) => ({ up, item: up.kind === 'ack' ? null : changeOf(db, up, from) }));
+  const coveredSeq = coveredSeqs(db, branch);
+  const read = items.map((up) => ({
+    up,
+    item: up.kind === 'ack' ? null : changeOf(db, up, from, coveredSeq),
+  }));
   const changes = read.flatMap(({ item }) => (item && !('refused' in item) ? [item] : []));
   const turn = { branch: from.subsidiaryId ?? branch };
   const accepted = intake.accept(changes, { source: 'branch', guards, whenFull: 'stop', ...turn });
@@ -274,6 +278,26 @@ export function ingestChanges(
   sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', ackedUpTo, branch);
   const comeBackMs = left && intake.fullLine(turn.branch).retryAfterMs;
   return { upTo: ackedUpTo, ...(comeBackMs !== undefined && { comeBackMs }) };
+}
+
+/**
+ * Returns a function that gives the newest event that a count with this `asOf` covers; undefined means all events.
+ * Equal times are looked up once, because most counts made while the line was down have the same time.
+ */
+function coveredSeqs(db: Database.Database, branch: string): (asOf: string) => number | undefined {
+  const newest = `SELECT max((SELECT o.updated_at FROM orders o INDEXED BY orders_by_store
+      WHERE o.store_external_id = s.store_id ORDER BY o.seq DESC LIMIT 1)) FROM feed_stores s WHERE s.branch = ?`;
+  const newestAt = sqlOf(db).value<string | null>(newest, branch) ?? '';
+  // A restored hub observes orders anew that the branch has had for long, so earlier times tell nothing.
+  const restoredAt = sqlOf(db).value<string | null>('SELECT restored_at FROM hub') ?? '';
+  const found = new Map<string, number | undefined>();
+  return (asOf) => {
+    if (asOf >= newestAt || asOf < restoredAt) return undefined;
+    // Without an earlier event the mirror is new, and its times tell nothing either.
+    const covered = 'SELECT seq FROM order_events WHERE observed_at <= ? ORDER BY seq DESC LIMIT 1';
+    if (!found.has(asOf)) found.set(asOf, sqlOf(db).value<number>(covered, asOf));
+    return found.get(asOf);
+  };
 }
 
 /**
@@ -379,6 +403,7 @@ function changeOf(
   db: Database.Database,
   up: UpItem,
   branch: FeedBranch,
+  coveredSeq: (asOf: string) => number | undefined,
 ): SubmittedChange | { refused: string } {
   const reference = `${branch.name}: ${up.reference ?? up.changeId}`;
   if (up.kind === 'product' && !branch.mayPrice) {
@@ -403,5 +428,7 @@ function changeOf(
     ...(branch.subsidiaryId !== null && { subsidiaryId: branch.subsidiaryId }),
     ...(branch.externalId !== null && { subsidiaryExternalId: branch.externalId }),
   };
-  return { kind: 'stock', change: { ...change, ...place }, reference };
+  const asOfSeq = up.asOf === undefined ? undefined : coveredSeq(up.asOf);
+  const stock = { ...change, ...place };
+  return { kind: 'stock', change: stock, reference, ...(asOfSeq !== undefined && { asOfSeq }) };
 }

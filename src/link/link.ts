@@ -214,7 +214,10 @@ const UP_ITEM = z.object({
   value: z.unknown(),
   /** True if a person typed the acknowledgement; it then does not prove that the POS acknowledges. */
   isTyped: z.boolean().optional(),
-  /** Time of the newest event that the acknowledgement covers; missing if the branch runs an older tillsync. */
+  /**
+   * Time of the newest event that the acknowledgement or count covers; missing if the branch runs an older tillsync or
+   * knows no order.
+   */
   asOf: z.string().optional(),
 });
 export type UpItem = z.infer<typeof UP_ITEM>;

@@ -167,7 +167,7 @@ export class HubStore extends Store {
       stores,
       rows: state.hub,
       guards: this.config.guard,
-      holdBack: false,
+      holdBack: 'auto',
       onQueued: () => {},
       clock: this.clock,
       log: silentLog,

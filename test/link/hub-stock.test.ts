@@ -95,6 +95,42 @@ it('a hub counts as booked what the POS of a renamed branch, or of the branch a 
   expect(toBook()).toEqual([]);
 });
 
+it("a hub keeps a late count's orders back until the next count, though they are acknowledged", async () => {
+  const chain = await openChain();
+  const { hub, branches, settle, clock } = chain;
+  const [one] = branches;
+  const acknowledge = async (number: number) => {
+    await one.services.outbox.acknowledge([idOf(number)], 'http');
+    await settle();
+    return send(hub);
+  };
+  await hub.sweep([TEA]);
+  await settle();
+  await orderOfEach(chain, 1);
+  await acknowledge(1);
+  expect(holding(hub)).toEqual([{ branch: 'sub-1' }]);
+
+  // The line is down while the POS counts, and the hub hears of an order for two pieces meanwhile.
+  await one.count('P1', 20, 'down');
+  await clock.advance(60_000);
+  await hub.order(3, 'B1', 'payment-approved');
+  await settle();
+  expect(await send(hub)).toEqual({ 'sub-1': 18 });
+  expect(await acknowledge(3)).toEqual({});
+
+  // The next count has that order, but not the one of the second time that the line is down.
+  await one.count('P1', 17, 'down again');
+  await clock.advance(60_000);
+  await hub.order(5, 'B1', 'payment-approved');
+  await settle();
+  expect(await send(hub)).toEqual({ 'sub-1': 15 });
+  expect(await acknowledge(5)).toEqual({});
+  await one.count('P1', 16, 'up');
+  await hub.order(6, 'B2', 'payment-approved');
+  await settle();
+  expect(await send(hub)).toEqual({ 'sub-1': 16 });
+});
+
 it('a hub undoes a hand-over of its branches, but what one of them has changed since', async () => {
   const { hub, branches, settle } = await openChain();
   const [one, two] = branches;
