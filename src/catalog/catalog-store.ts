@@ -21,10 +21,10 @@ export interface ReadMark {
 }
 
 /**
- * A mirrored product that was missing in a list. `sku` is one of the product's skus, by which it can be requested; null
- * if none is known.
+ * A mirrored product that a list contradicts. `sku` is one of the product's skus, by which it can be requested; null if
+ * none is known.
  */
-export interface Unlisted {
+export interface DoubtfulProduct {
   productId: string;
   sku: string | null;
 }
@@ -63,10 +63,25 @@ function statements(db: Database.Database) {
     forgetDigests: () =>
       db.prepare<string[]>('UPDATE branch_products SET digest = NULL WHERE product_id = ? AND digest <> ?'),
     listed: () =>
-      db.prepare<[string], Unlisted>(`
+      db.prepare<[string], DoubtfulProduct>(`
       SELECT product_id AS productId,
         (SELECT min(sku) FROM skus s WHERE s.product_id = b.product_id) AS sku
       FROM branch_products b WHERE branch = ?`),
+    // The cross joins keep SQLite from beginning with all stocks of the branch for each product.
+    rowCounts: () =>
+      db.prepare<[{ branch: string }], { productId: string; rows: number }>(`
+      SELECT product_id AS productId,
+        (SELECT count(*) FROM skus s CROSS JOIN stocks k
+          WHERE s.product_id = b.product_id AND k.sku = s.sku AND k.subsidiary_id = @branch)
+        + (SELECT count(*) FROM skus s CROSS JOIN integrations i
+          WHERE s.product_id = b.product_id AND i.sku = s.sku AND i.subsidiary_id = @branch) AS rows
+      FROM branch_products b WHERE branch = @branch`),
+    shownSku: () =>
+      db
+        .prepare<[string], string | null>(
+          "SELECT CAST(payload ->> '$.children[0].sku' AS TEXT) FROM products WHERE product_id = ?",
+        )
+        .pluck(),
     dropListing: () =>
       db.prepare<string[]>('DELETE FROM branch_products WHERE branch = ? AND product_id = ?'),
     markVanished: () =>
@@ -171,8 +186,19 @@ export class CatalogStore {
   }
 
   /** Returns products that the branch listed before but that are not in `seen`. */
-  unlisted(branch: Branch, seen: ReadonlySet<string>): Unlisted[] {
+  unlisted(branch: Branch, seen: ReadonlySet<string>): DoubtfulProduct[] {
     return this.#sql.listed.all(branchKey(branch)).filter(({ productId }) => !seen.has(productId));
+  }
+
+  /**
+   * Returns listed products for which `isTooMany` accepts the mirror's number of stocks and mappings in the branch. The
+   * sku is one of the newest record, because the product may have lost another.
+   */
+  exceeding(branch: Branch, isTooMany: (productId: string, rows: number) => boolean): DoubtfulProduct[] {
+    return this.#sql.rowCounts
+      .all({ branch: branchKey(branch) })
+      .filter(({ productId, rows }) => isTooMany(productId, rows))
+      .map(({ productId }) => ({ productId, sku: this.#sql.shownSku.get(productId) ?? null }));
   }
 
   /**

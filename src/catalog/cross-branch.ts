@@ -4,6 +4,8 @@ import type { Branch } from './product.ts';
 /** Number of products per hundred whose quantities may differ, because shops sell while the catalogue is read. */
 const DIFFERENT_OF_100 = 20;
 const PRODUCTS_AT_FIRST = 1_024;
+/** Largest count of a product, and the count of a record that is readable in part: at least so many. */
+const COUNT_MAX = 255;
 
 /**
  * Collects products of other branches from the records of one branch's list. The platform seems to put the stocks of
@@ -14,8 +16,8 @@ export class CrossBranchListing {
   readonly #ids: string[] = [];
   readonly #places = new Map<string, number>();
   /**
-   * For each branch, one number per product (1 plus the product's number of stocks in the branch, or 0 if the branch
-   * lacks the product), in the order of `#ids`.
+   * For each branch, one number per product (1 plus the product's number of stocks and mappings in the branch, or 0 if
+   * the branch lacks the product), in the order of `#ids`.
    */
   readonly #counts: ReadonlyMap<string, { of: Uint8Array }>;
   #namesOtherBranches = false;
@@ -47,9 +49,16 @@ export class CrossBranchListing {
     return new Set(this.#ids.filter((_, place) => (counts[place] ?? 0) > 0));
   }
 
+  /** Returns whether the product has fewer than `rows` stocks and mappings in the branch according to the records. */
+  hasFewer({ subsidiaryId }: Branch, productId: string, rows: number): boolean {
+    const count = this.#counts.get(subsidiaryId ?? '')?.of[this.#places.get(productId) ?? -1] ?? 0;
+    return count > 0 && count < COUNT_MAX && count - 1 < rows;
+  }
+
   /**
-   * Returns whether the branch's own list agrees with other lists: the same number of stocks of each product, and few
-   * changed quantities. `differs` returns whether a record's quantities differ from the mirrored ones.
+   * Returns whether the branch's own list agrees with other lists: the same number of stocks and mappings of each
+   * product, and few changed quantities. `differs` returns whether a record's quantities differ from the mirrored
+   * ones.
    */
   confirms(
     { subsidiaryId }: Branch,
@@ -80,16 +89,12 @@ export class CrossBranchListing {
   }
 }
 
-/** Returns, for each branch that the record names, 1 plus the record's number of stocks in the branch. */
-function countsIn({ children }: ProductRecord): Map<string, number> {
+/** Returns, for each branch that the record names, 1 plus the record's number of stocks and mappings in the branch. */
+function countsIn({ children, isPartial }: ProductRecord): Map<string, number> {
   const counts = new Map<string, number>();
-  for (const { stocks, integrations } of children) {
-    for (const { subsidiaryId } of integrations) {
-      if (!counts.has(subsidiaryId)) counts.set(subsidiaryId, 1);
-    }
-    for (const { subsidiaryId } of stocks) {
-      counts.set(subsidiaryId, Math.min(255, (counts.get(subsidiaryId) ?? 1) + 1));
-    }
+  for (const { subsidiaryId } of children.flatMap((child) => [...child.stocks, ...child.integrations])) {
+    const count = isPartial ? COUNT_MAX : (counts.get(subsidiaryId) ?? 1) + 1;
+    counts.set(subsidiaryId, Math.min(COUNT_MAX, count));
   }
   return counts;
 }

@@ -151,8 +151,8 @@ export class ProductWriter {
   }
 
   /**
-   * Writes a record. Returns how many rows were changed or deleted (new rows do not count), and how many values were
-   * kept because a push is newer.
+   * Writes a record. Returns how many rows were changed or deleted, or are new in a branch that the record does not
+   * cover, and how many values were kept because a push is newer.
    */
   write(record: ProductRecord, asked: WriteContext): { changed: number; kept: number } {
     this.#changed = 0;
@@ -231,7 +231,7 @@ export class ProductWriter {
       if (this.#newerPush(row, context)) continue;
       if (!row || row.uncertain === 1 || !isStored(row.qty, qty) || row.show !== asBit(show)) {
         if (row) this.#changed += 1;
-        else this.#isNew = true;
+        else this.#noteNew(subsidiaryId, context);
         this.#sql.putStock.run({ sku, subsidiaryId, qty: asSent(qty), show: asBit(show), ...confirmed });
         this.#sql.moveStock.run(sku, subsidiaryId);
       } else if (row.confirmedSeq < context.asOfSeq) {
@@ -252,11 +252,10 @@ export class ProductWriter {
       const before = stored.get(subsidiaryId);
       const after = mappings.map((mapping) => ({ ...mapping, productId }));
       if (before && textOf(before) === textOf(after)) continue;
-      if (!before) this.#isNew = true;
       if (before) {
         this.#changed += 1;
         this.#sql.dropMappings.run(sku, subsidiaryId);
-      }
+      } else this.#noteNew(subsidiaryId, context);
       for (const mapping of after) this.#sql.addMapping.run({ ...mapping, sku });
     }
     for (const subsidiaryId of stored.keys()) {
@@ -279,10 +278,15 @@ export class ProductWriter {
     }
   }
 
+  /** Notes a new row. In a branch that the record does not cover, that branch's own record may lack it. */
+  #noteNew(subsidiaryId: string, context: WriteContext): void {
+    this.#isNew = true;
+    if (!covers(context, subsidiaryId)) this.#changed += 1;
+  }
+
   /** Deletes the branch's rows of a sku if the record covers that branch. */
   #drop(what: 'dropStock' | 'dropMappings', sku: string, subsidiaryId: string, context: WriteContext): void {
-    const { speaksFor } = context;
-    if (speaksFor !== 'all' && !speaksFor.includes(subsidiaryId)) return;
+    if (!covers(context, subsidiaryId)) return;
     this.#changed += this.#sql[what].run(sku, subsidiaryId).changes;
   }
 
@@ -292,6 +296,10 @@ export class ProductWriter {
     this.#kept += 1;
     return row;
   }
+}
+
+function covers({ speaksFor }: WriteContext, subsidiaryId: string): boolean {
+  return speaksFor === 'all' || speaksFor.includes(subsidiaryId);
 }
 
 function textOf(mappings: readonly MappingRow[]): string {

@@ -11,8 +11,8 @@ import {
   branchKey,
   type CatalogStore,
   type CompletedSweep,
+  type DoubtfulProduct,
   type ReadMark,
-  type Unlisted,
 } from './catalog-store.ts';
 import { CrossBranchListing } from './cross-branch.ts';
 import type { Branch } from './product.ts';
@@ -21,8 +21,8 @@ export type { ReadMark } from './catalog-store.ts';
 
 const TRIES_MAX = 3;
 /**
- * Maximum number of missing products that are requested one by one after a consistent reading of the list. If more are
- * missing, they must be missing in two readings before they count as vanished.
+ * Maximum number of products that are requested one by one after a branch was read. If more are missing in a list, they
+ * must be missing in two readings before they count as vanished.
  */
 const ASK_MAX = 20;
 const PAGES_MAX = 100_000;
@@ -66,6 +66,8 @@ interface SweepSoFar {
   startedAtMs: number;
   /** Time at which the reading of the last complete list ended. */
   readUntilMs: number;
+  /** Ids of products that were requested by themselves. One answer covers all branches, so none is requested twice. */
+  asked: Set<string>;
 }
 
 export interface SweepReport {
@@ -146,9 +148,25 @@ export class CatalogSweep {
     if (seen.size !== totalDocs || docs.some(({ id }) => !seen.has(id)) || missing.length > ASK_MAX) {
       return undefined;
     }
+    if (!(await this.#askForExcess(soFar))) return undefined;
     const vanished = await this.#target.end({ branch, mark, startedAtMs, pages: 1, seen, readUntilMs });
     this.#request.onProgress?.(seen.size, totalDocs);
     return { branch, products: seen.size, pages: 1, written, vanished, unreadable: 0, restarts: 0 };
+  }
+
+  /**
+   * Requests the products of which the mirror has more stocks and mappings in this branch than the lists show: another
+   * branch's record deletes none of them. Returns false if they are so many that this branch's list must be read.
+   */
+  async #askForExcess({ cover, asked }: SweepSoFar): Promise<boolean> {
+    const branch = this.#branch;
+    const isTooMany = (productId: string, rows: number) =>
+      !asked.has(productId) && cover.hasFewer(branch, productId, rows);
+    const excess = this.#o.stores.read(({ catalog }) => catalog.exceeding(branch, isTooMany));
+    const first = excess.slice(0, ASK_MAX);
+    for (const { productId } of first) asked.add(productId);
+    await this.#askFor(first);
+    return excess.length <= ASK_MAX;
   }
 
   async #whole(): Promise<SweepReport> {
@@ -165,7 +183,9 @@ export class CatalogSweep {
         before = new Set(missing.map(({ productId }) => productId));
         continue;
       }
-      if (missing.length <= ASK_MAX) await this.#askFor(missing, pass);
+      if (missing.length <= ASK_MAX) {
+        for (const productId of await this.#askFor(missing)) pass.seen.add(productId);
+      }
       const vanished = await this.#target.end(pass);
       const { pages, unreadable, seen } = pass;
       return { branch, products: seen.size, pages, written, vanished, unreadable, restarts };
@@ -242,17 +262,19 @@ export class CatalogSweep {
   }
 
   /**
-   * Requests each missing product. A deletion and a creation together shift the list without changing its total, so a
-   * missing product may still exist.
+   * Requests each product, and returns the ids of those that exist. A deletion and a creation together shift the list
+   * without changing its total, so a product that is missing there may still exist.
    */
-  async #askFor(missing: readonly Unlisted[], pass: Pass): Promise<void> {
-    for (const { productId, sku } of missing) {
+  async #askFor(products: readonly DoubtfulProduct[]): Promise<string[]> {
+    const found: string[] = [];
+    for (const { productId, sku } of products) {
       if (sku === null) continue;
       const { answer, mark } = await this.#ask((how) => this.#o.platform.productGet({ sku }, how));
       if (answer?.id !== productId) continue;
-      pass.seen.add(productId);
+      found.push(productId);
       await this.#target.product(answer, mark);
     }
+    return found;
   }
 
   /** Calls the platform. The state of the mirror is read at the moment when the request is sent. */
@@ -313,7 +335,13 @@ export class LeasedSweep {
     const startedAtMs = clock.nowMs();
     return {
       largestFirst: branches.toSorted((a, b) => sizeOf(b) - sizeOf(a)),
-      soFar: { cover: new CrossBranchListing(branches), mark, startedAtMs, readUntilMs: startedAtMs },
+      soFar: {
+        cover: new CrossBranchListing(branches),
+        mark,
+        startedAtMs,
+        readUntilMs: startedAtMs,
+        asked: new Set(),
+      },
     };
   }
 

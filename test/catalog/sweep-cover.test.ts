@@ -26,6 +26,9 @@ let shelf: Map<string, Record<string, number>>;
 let calls: string[];
 /** Returns the part of a product's `stocks` that a branch's list shows. */
 let shows: (branch: string, stocks: Record<string, number>) => Record<string, number>;
+/** Changes a product's skus as the platform has them. */
+let edit: (id: string, skus: ProductRecord['children']) => ProductRecord['children'];
+let isPartial: (id: string) => boolean;
 
 beforeEach(() => {
   clock = new FakeClock();
@@ -36,6 +39,8 @@ beforeEach(() => {
   shelf = new Map(Array.from({ length: 35 }, (_, n) => [`p${n}`, inAll(n)]));
   calls = [];
   shows = (_branch, stocks) => stocks;
+  edit = (_id, skus) => skus;
+  isPartial = () => false;
 });
 afterEach(async () => {
   await mirror.close();
@@ -45,7 +50,9 @@ afterEach(async () => {
 const inAll = (qty: number) => Object.fromEntries(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId, qty]));
 const record = (id: string, stocks: Record<string, number>): ProductRecord => {
   const named = Object.entries(stocks).map(([branch, qty]) => [branch, [`${id}-${branch}`, qty]] as const);
-  return product(id, id, [{ sku: id.slice(1), stocks: Object.fromEntries(named) as never }]);
+  const whole = product(id, id, [{ sku: id.slice(1), stocks: Object.fromEntries(named) as never }]);
+  const content = { ...whole, children: edit(id, whole.children) };
+  return { ...content, raw: JSON.stringify(content), ...(isPartial(id) && { isPartial: true }) };
 };
 
 async function sweep(refused: readonly string[] = []) {
@@ -74,9 +81,10 @@ async function sweep(refused: readonly string[] = []) {
         };
       },
       productGet: async (query) => {
-        const id = `p${'sku' in query ? query.sku : ''}`;
-        const stocks = shelf.get(id);
-        return stocks ? record(id, stocks) : null;
+        const sku = 'sku' in query ? (query.sku ?? '') : '';
+        calls.push(`get ${sku}`);
+        const records = [...shelf].map(([id, stocks]) => record(id, stocks));
+        return records.find(({ children }) => children.some((child) => child.sku === sku)) ?? null;
       },
     },
     stores,
@@ -207,6 +215,87 @@ describe('a sweep of branches whose records carry the stocks of all', () => {
     expect(rows("SELECT DISTINCT qty - CAST(sku AS INTEGER) FROM stocks WHERE subsidiary_id = 's5'")).toEqual(
       [[1]],
     );
+  });
+});
+
+describe('a branch that is confirmed by one page loses', () => {
+  type Skus = ProductRecord['children'];
+  const unmapped = (skus: Skus, branch: string): Skus =>
+    skus.map((child) => ({
+      ...child,
+      integrations: child.integrations.filter(({ subsidiaryId }) => subsidiaryId !== branch),
+    }));
+  /** Adds sku `0x` to p1, before its other sku, in every branch. */
+  const withSecond = (id: string, [child, ...rest]: Skus): Skus =>
+    child && id === 'p1'
+      ? [{ ...child, sku: '0x' }, child, ...rest]
+      : [child, ...rest].filter((each) => !!each);
+  const asked = () => calls.filter((call) => call.startsWith('get'));
+
+  it('the mapping of a product that keeps its stock, when another product gets the externalId', async () => {
+    await sweep();
+    edit = (id, skus) => {
+      if (id === 'p1') return unmapped(skus, 's3');
+      const moved = { subsidiaryId: 's3', productIdPosA: null, productCodePosB: null, extId: 'p1-s3' };
+      return id === 'p2'
+        ? unmapped(skus, 's3').map((child) => ({ ...child, integrations: [...child.integrations, moved] }))
+        : skus;
+    };
+    await sweep();
+    expect(rows("SELECT sku FROM integrations WHERE ext_id = 'p1-s3' AND subsidiary_id = 's3'")).toEqual([
+      ['2'],
+    ]);
+    expect(whole()).toEqual(['s0']);
+    expect(asked()).toEqual(['get 1']);
+    await sweep();
+    expect(asked()).toEqual([]);
+  });
+
+  it('a sku that the product has no more in any branch, for one call and not one for each branch', async () => {
+    edit = withSecond;
+    await sweep();
+    expect(rows("SELECT count(*) FROM stocks WHERE sku = '0x'")).toEqual([[6]]);
+    edit = (_id, skus) => skus;
+    await sweep();
+    expect(rows("SELECT sku FROM skus WHERE sku = '0x'")).toEqual([]);
+    expectMirrored();
+    expect(whole()).toEqual(['s0']);
+    expect(asked()).toEqual(['get 1']);
+  });
+
+  it('a mapping that came by mistake and was taken back', async () => {
+    const before = (id: string, skus: Skus) => (id === 'p34' ? unmapped(skus, 's3') : skus);
+    edit = before;
+    await sweep();
+    // The page of the newest products no longer shows p34.
+    for (let n = 50; n < 60; n++) shelf.set(`p${n}`, inAll(n));
+    edit = (_id, skus) => skus;
+    await sweep();
+    edit = before;
+    await sweep();
+    expect(rows("SELECT sku FROM integrations WHERE ext_id = 'p34-s3'")).toEqual([]);
+  });
+
+  it('more than are asked for one by one, so its list is read whole once', async () => {
+    await sweep();
+    edit = (_id, skus) => unmapped(skus, 's3');
+    await sweep();
+    expect(whole()).toEqual(['s0', 's3']);
+    expect(rows("SELECT sku FROM integrations WHERE subsidiary_id = 's3'")).toEqual([]);
+    await sweep();
+    expect(whole()).toEqual(['s0']);
+    expect(asked()).toEqual([]);
+  });
+
+  it('nothing by a record that is readable in part, and is not read whole for it each night', async () => {
+    edit = withSecond;
+    await sweep();
+    edit = (_id, skus) => skus;
+    isPartial = (id) => id === 'p1';
+    await sweep();
+    expect(rows("SELECT count(*) FROM stocks WHERE sku = '0x'")).toEqual([[6]]);
+    expect(whole()).toEqual(['s0']);
+    expect(asked()).toEqual([]);
   });
 });
 

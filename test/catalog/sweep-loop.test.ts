@@ -14,6 +14,7 @@ const begin = (branches: readonly Branch[]) => ({
     mark: { push: 0, orderSeq: 0 },
     startedAtMs: 0,
     readUntilMs: 0,
+    asked: new Set<string>(),
   },
 });
 
