@@ -329,14 +329,14 @@ export class OutboxDispatcher {
     const { row, stock } = candidate;
     if (!row) {
       const { changeId, attempts, address, wantedQty: qty, expectedQty, orderedQty } = stock;
-      this.#ledger.markSent(stock, { ...call, qty, hadQty: orderedQty === 0 ? expectedQty : null });
+      this.#ledger.markSent(stock, { ...call, changeId, qty, hadQty: orderedQty === 0 ? expectedQty : null });
       return { changeId, attempts, target: stockTarget(stock), body: { ...address, qty } };
     }
     const { changeId, target, attempts, body, subsidiaryId } = row;
     let qty: number | null = null;
     if (stock) {
       qty = wantedOf(stock);
-      this.#ledger.markSent(stock, { ...call, qty, hadQty: null });
+      this.#ledger.markSent(stock, { ...call, changeId, qty, hadQty: null });
     } else if ('qty' in body) {
       // The product is unknown, so only the safety stock of the branch, or of all products, applies.
       qty = lessSafety(body.qty, this.#safety.lookup()(null, subsidiaryId));

@@ -29,7 +29,10 @@ export class OutboxAdmin {
     this.#ledger = new StockLedger(db);
   }
 
-  /** Releases one held change, those of one guard, or all held changes. Returns how many it released. */
+  /**
+   * Releases one held change, those of one guard, or all held changes, without the fields for which newer values were
+   * sent. Returns how many it released.
+   */
   release(which: { changeId: number } | { guard: Guard | null }): number {
     return this.#sql.transaction(() => {
       this.#queue.begin();
@@ -46,7 +49,9 @@ export class OutboxAdmin {
         // Releasing an earlier change may have replaced this one.
         const change = this.#queue.get(changeId);
         if (change?.state !== 'pending' || change.heldGuard === null) continue;
-        this.#queue.release(change, 'Released by a person.', this.#now());
+        const rest = this.#withoutSent(change, this.#newerSent(change));
+        if (rest === undefined) continue;
+        this.#queue.release(rest, 'Released by a person.', this.#now());
         released += 1;
       }
       return released;
@@ -154,32 +159,61 @@ export class OutboxAdmin {
    * Moves a change to its target, without the fields for which the target got newer values under another id meanwhile.
    */
   #moveUnlessOutdated(change: OutboxChange): void {
-    const { changeId, kind, target, conflictKey, versions } = change;
+    const { kind, conflictKey } = change;
     // A guard can judge the change only now that its product is known.
     const { hold, zeroedAt } =
       change.heldGuard === null
         ? this.#intake.judgeFound(change, this.#guards)
         : { ...change, hold: undefined };
-    let moved: OutboxChange = { ...change, zeroedAt };
-    const which = 'WHERE kind = ? AND conflict_key = ? AND version > ? AND state';
-    const since = [kind, conflictKey, Math.min(...Object.values(versions))];
-    const newerOnes = this.#queue.all(`${which} IN ('sending', 'done') ORDER BY version`, ...since);
+    const newerOnes = this.#newerSent(change);
     // A held change is not merged with the waiting one, so fields with newer values there are removed from it here.
-    if (hold) newerOnes.push(...this.#queue.all(`${which} = 'pending' AND held_guard IS NULL`, ...since));
-    for (const newer of newerOnes) {
-      if (newer.changeId === changeId) continue;
-      const left = withoutNewer(moved, newer, newer.target === target ? 'all' : 'shared');
-      if (!left) {
-        this.#end(changeId, 'superseded', `Replaced by change ${newer.changeId}.`, newer.changeId);
-        return;
-      }
-      moved = withQtyOf(newer, moved, left);
+    if (hold) {
+      const waiting =
+        "WHERE kind = ? AND conflict_key = ? AND version > ? AND state = 'pending' AND held_guard IS NULL";
+      newerOnes.push(...this.#queue.all(waiting, kind, conflictKey, oldestIn(change)));
     }
+    const moved = this.#withoutSent({ ...change, zeroedAt }, newerOnes);
+    if (moved === undefined) return;
     const isHeld = hold && ('price' in moved.body || moved.zeroedAt !== null);
     this.#queue.move(
       isHeld ? { ...moved, heldGuard: hold.guard, message: hold.message } : moved,
       this.#now(),
     );
+  }
+
+  /**
+   * Returns the newer changes of the product that were sent, and those of the target that the platform refused: both
+   * had their turn after this change.
+   */
+  #newerSent(change: OutboxChange): OutboxChange[] {
+    const { kind, target, conflictKey } = change;
+    const since = oldestIn(change);
+    const sent =
+      "WHERE kind = ? AND conflict_key = ? AND version > ? AND state IN ('sending', 'done') ORDER BY version";
+    const refused =
+      "WHERE kind = ? AND target = ? AND version > ? AND state = 'rejected' AND basis = 'mirror'";
+    return [
+      ...this.#queue.all(sent, kind, conflictKey, since),
+      ...this.#queue.all(`${refused} ORDER BY version`, kind, target, since),
+    ];
+  }
+
+  /**
+   * Returns a change without the fields for which `newerOnes` have newer values. If none is left, ends the change and
+   * returns undefined.
+   */
+  #withoutSent(change: OutboxChange, newerOnes: readonly OutboxChange[]): OutboxChange | undefined {
+    let rest = change;
+    for (const newer of newerOnes) {
+      if (newer.changeId === change.changeId) continue;
+      const left = withoutNewer(rest, newer, newer.target === change.target ? 'all' : 'shared');
+      if (!left) {
+        this.#end(change.changeId, 'superseded', `Replaced by change ${newer.changeId}.`, newer.changeId);
+        return undefined;
+      }
+      rest = withQtyOf(newer, rest, left);
+    }
+    return rest;
   }
 
   /**
@@ -225,6 +259,11 @@ export class OutboxAdmin {
 
 function refusal(changeId: number, why: string): TillsyncError {
   return new TillsyncError('conflict', `Change ${changeId} ${why}. Nothing was changed.`);
+}
+
+/** Returns the version of the change's oldest field. */
+function oldestIn({ versions }: OutboxChange): number {
+  return Math.min(...Object.values(versions));
 }
 
 /**

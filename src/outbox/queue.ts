@@ -242,14 +242,14 @@ export class OutboxQueue {
   release(change: OutboxChange, message: string, at: string): void {
     const before = this.#rows(WAITING, change.kind, change.target)[0];
     const released = before ? this.#join(change, before, at) : change;
-    if (before) this.#place(released);
+    this.#place(released);
     this.#wait(released, message);
     this.#overrule(released, at);
   }
 
   /**
    * Moves a waiting or sent change to its target, which is known now, and merges it with a change there. The newest
-   * value of each field wins.
+   * value of each field wins, also over a change that a guard holds there.
    */
   move(change: OutboxChange, at: string): void {
     const isSending = change.state === 'sending';
@@ -259,6 +259,7 @@ export class OutboxQueue {
     const isOther = there !== undefined && there.changeId !== change.changeId;
     const moved = isOther ? this.#join(change, there, at) : change;
     this.#place(moved);
+    if (change.heldGuard === null) this.#overruleHeld(moved, at);
     if (change.heldGuard === null && !isSending) this.#settleSiblings(moved, at);
   }
 
@@ -353,6 +354,15 @@ export class OutboxQueue {
     const held = this.#anyHeld ? this.#rows(HELD, newer.kind, newer.target)[0] : undefined;
     if (held && held.changeId !== newer.changeId) strip(held, 'all');
     for (const sibling of this.#siblings(newer)) strip(sibling, 'shared');
+  }
+
+  /** Removes from the held change of a target the fields for which a change that was found late has newer values. */
+  #overruleHeld(found: OutboxChange, at: string): void {
+    const held = this.#rows(HELD, found.kind, found.target)[0];
+    if (!held) return;
+    const left = withoutNewer(held, found, 'all');
+    if (left) this.#place(withQtyOf(found, held, left));
+    else this.#supersede(held.changeId, found.changeId, at);
   }
 
   /** Removes shared fields from the waiting changes of a product's skus, except the newest value of each. */

@@ -245,13 +245,16 @@ export class StockLedger {
     this.#set(stock, 'dirty = 0');
   }
 
-  /** Records the call that sends the stock, and the quantity sent. */
+  /**
+   * Records the call that sends the stock, the change that carries it, which may be older than the count, and the
+   * quantity sent.
+   */
   markSent(
     stock: StockKey,
-    call: { callId: number; qty: number; orderSeq: number; hadQty: number | null },
+    call: { callId: number; changeId: number; qty: number; orderSeq: number; hadQty: number | null },
   ): void {
     const columns =
-      'call_id = @callId, call_qty = @qty, call_seq = @orderSeq, call_had_qty = @hadQty, dirty = 0';
+      'call_id = @callId, change_id = @changeId, call_qty = @qty, call_seq = @orderSeq, call_had_qty = @hadQty, dirty = 0';
     this.#set(stock, columns, call);
   }
 

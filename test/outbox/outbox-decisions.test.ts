@@ -336,6 +336,107 @@ describe("a person's decisions", () => {
   });
 });
 
+describe('an older change whose stock or product has a newer one under another id', () => {
+  const HOLD = { guard: 'missing-share' as const, message: 'too much is missing' };
+  const LABELLED = product('p1', 'Tea', [
+    { sku: '10', price: 1000, stocks: { s1: ['A', 5], s2: ['A', 7] } },
+    { sku: '11', price: 2000, stocks: { s1: ['B9', 3] } },
+  ]);
+  const ALWAYS = { ...SEND_ALL, skipUnchanged: false };
+
+  /** Makes a shop in which product B gets the id B9 by `found`, and whose POS can use both until then. */
+  function relabelled() {
+    const out = swept();
+    const held = (change: { externalId: string; qty: number }) =>
+      out.intake.accept([{ kind: 'stock', change }], { source: 'cli', guards: GUARDS_OFF, hold: HOLD })[0]
+        ?.changeId ?? 0;
+    const found = () => {
+      out.store.applyRead(LABELLED, out.store.readMark());
+      for (const each of out.decisions.unresolved('needs-read', { limit: 9 }))
+        out.decisions.retarget(each, out.resolve(each, true));
+    };
+    const send = (kind: 'stock' | 'product', state: 'done' | 'rejected' = 'done') => {
+      const { callId, items } = out.calls.claim(kind, 9, ALWAYS);
+      const answers = items.map(({ changeId }) => ({ changeId, state, message: 'no' }));
+      if (callId !== null) out.calls.settle(callId, answers);
+      return items.map(({ body }) => ('qty' in body ? body.qty : 'price' in body ? body.price : undefined));
+    };
+    const calls = () => out.db.prepare('SELECT call_id FROM stock_counts').pluck().all();
+    return { ...out, held, found, send, underWay: calls };
+  }
+
+  it('is overruled when the newer one is found to be of its stock', () => {
+    const shop = relabelled();
+    const held = shop.held({ externalId: 'B', qty: 12 });
+    shop.accept('stock', [{ externalId: 'B9', qty: 7 }]);
+    shop.found();
+    expect(shop.queries.get(held)).toMatchObject({ state: 'superseded' });
+    expect(shop.send('stock')).toEqual([7]);
+    expect(shop.decisions.release({ guard: 'missing-share' })).toBe(0);
+    expect(shop.send('stock')).toEqual([]);
+  });
+
+  it('stays held when what is found is older, or sets other fields', () => {
+    const shop = relabelled();
+    shop.accept('stock', [{ externalId: 'B9', qty: 7 }]);
+    const held = shop.held({ externalId: 'B', qty: 12 });
+    const [price] = shop.accept('product', [{ sku: 11, price: 9, name: 'x' }], { priceFactorMax: 2 });
+    shop.accept('product', [{ externalId: 'B9', name: 'y' }]);
+    shop.found();
+    expect(shop.queries.get(held)).toMatchObject({ state: 'pending', heldGuard: 'missing-share' });
+    expect(shop.queries.get(price?.changeId ?? 0)).toMatchObject({
+      heldGuard: 'price-factor',
+      body: { sku: 11, price: 9 },
+    });
+  });
+
+  it('is overruled if the newer one was sent before it was found', () => {
+    const shop = relabelled();
+    const [held] = shop.accept('product', [{ sku: 11, price: 10 }], { priceFactorMax: 2 });
+    shop.accept('product', [{ externalId: 'B9', price: 2100 }]);
+    shop.found();
+    expect(shop.send('product')).toEqual([2100]);
+    shop.decisions.release({ guard: 'price-factor' });
+    expect(shop.send('product')).toEqual([]);
+    expect(shop.queries.get(held?.changeId ?? 0)).toMatchObject({ state: 'superseded' });
+  });
+
+  it('is not sent on release once the newer one was sent', () => {
+    const shop = relabelled();
+    const held = shop.held({ externalId: 'B9', qty: 12 });
+    const [newer] = shop.accept('stock', [{ externalId: 'B', qty: 7 }]);
+    shop.found();
+    expect(shop.send('stock')).toEqual([7]);
+    expect(shop.decisions.release({ guard: 'missing-share' })).toBe(0);
+    expect(shop.queries.get(held)).toMatchObject({ state: 'superseded', supersededBy: newer?.changeId });
+    expect(shop.send('stock')).toEqual([]);
+  });
+
+  it('is not sent where the platform refused the newer one', () => {
+    const shop = relabelled();
+    const [older] = shop.accept('stock', [{ externalId: 'B9', qty: 12 }]);
+    const [newer] = shop.accept('stock', [{ externalId: 'B', qty: 7 }]);
+    expect(shop.send('stock', 'rejected')).toEqual([7]);
+    shop.found();
+    expect(shop.queries.get(older?.changeId ?? 0)).toMatchObject({ supersededBy: newer?.changeId });
+    expect(shop.send('stock')).toEqual([]);
+  });
+
+  it('ends its call even if the newer one is known to the ledger alone', () => {
+    const shop = relabelled();
+    shop.held({ externalId: 'B9', qty: 12 });
+    shop.accept('stock', [{ externalId: 'B', qty: 7 }]);
+    shop.send('stock');
+    expect(shop.decisions.prune(shop.clock.nowMs() + 1)).toBe(1);
+    shop.found();
+    expect(shop.decisions.release({ guard: 'missing-share' })).toBe(1);
+    expect(shop.send('stock')).toEqual([7]);
+    expect(shop.underWay()).toEqual([null]);
+    shop.accept('stock', [{ externalId: 'B9', qty: 4 }]);
+    expect(shop.send('stock')).toEqual([4]);
+  });
+});
+
 function catchError(action: () => unknown): unknown {
   try {
     action();
