@@ -186,17 +186,22 @@ export class StockLooker {
   }
 
   /**
-   * Reads the stocks, and stops as soon as `isUrgent` returns true. Throws errors that do not concern a single
-   * product.
+   * Reads the first `atMost` stocks, or none if too many wait, and stops as soon as `isUrgent` returns true. Throws
+   * errors that do not concern a single product.
    */
-  async look(places: readonly StockKey[], call: CallOptions, isUrgent: () => boolean): Promise<void> {
+  async look(
+    places: readonly StockKey[],
+    call: CallOptions,
+    isUrgent: () => boolean,
+    atMost = places.length,
+  ): Promise<void> {
     const { clock } = this.#options;
     const endMonoMs = clock.monotonicMs() + LOOKING_MAX_MS;
     if (places.length > LOOKS_MAX) {
       this.#offUntilMonoMs = endMonoMs;
       return;
     }
-    for (const place of places) {
+    for (const place of places.slice(0, atMost)) {
       if (isUrgent()) return;
       if (clock.monotonicMs() >= endMonoMs) {
         this.#offUntilMonoMs = clock.monotonicMs() + LOOKING_MAX_MS;

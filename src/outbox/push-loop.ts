@@ -108,7 +108,12 @@ export interface PushLoopOptions {
   looker?:
     | {
         readonly lookBelow: number;
-        look(places: Claim['toLook'], call: CallOptions, isUrgent: () => boolean): Promise<void>;
+        look(
+          places: Claim['toLook'],
+          call: CallOptions,
+          isUrgent: () => boolean,
+          atMost?: number,
+        ): Promise<void>;
       }
     | undefined;
   /** Called after each call with the outcomes of its changes. */
@@ -303,20 +308,9 @@ export class PushLoop {
   async #send(endpoint: 'batch' | 'single', signal: AbortSignal): Promise<void> {
     const { kind, platform, freshness, log, clock, beat } = this.#options;
     const { callId, items, toLook } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
+    if (callId === null && toLook.length > 0) return await this.#look(toLook, signal);
+    if (callId === null) return await this.#rest(this.#lookEveryMs, signal);
     const patient = gracefulSignal(signal, clock);
-    // Reads the platform only if no change can be sent without a read.
-    if (callId === null && toLook.length > 0) {
-      const how = { signal: patient.signal, onWait: beat };
-      try {
-        return await this.#options.looker?.look(toLook, how, () => this.outlook().urgent);
-      } finally {
-        patient.end();
-      }
-    }
-    if (callId === null) {
-      patient.end();
-      return await this.#rest(this.#lookEveryMs, signal);
-    }
     const call = { signal: patient.signal, onSend: patient.onSend, onWait: beat };
     const { answers, trouble } = await new PushCall(platform, kind, { endpoint, call }).run(
       items,
@@ -330,6 +324,8 @@ export class PushLoop {
       freshness.answered(kind);
       this.#failures = 0;
       this.#failingSinceMs = undefined;
+      // One stock is read after each call. Otherwise scarce counts would wait as long as others are sent.
+      if (toLook.length > 0 && !signal.aborted) await this.#look(toLook, signal, 1);
       return;
     }
     log.warn({ kind, ...report }, 'changes sent');
@@ -338,6 +334,18 @@ export class PushLoop {
     this.#failures += 1;
     this.#failingSinceMs ??= clock.nowMs();
     await this.#pause(trouble, items, signal);
+  }
+
+  /** Reads scarce stocks on the platform, so that the next claim can send their counts. */
+  async #look(places: Claim['toLook'], signal: AbortSignal, atMost = places.length): Promise<void> {
+    const { clock, beat, looker } = this.#options;
+    const patient = gracefulSignal(signal, clock);
+    try {
+      const how = { signal: patient.signal, onWait: beat };
+      await looker?.look(places, how, () => this.outlook().urgent, atMost);
+    } finally {
+      patient.end();
+    }
   }
 
   /**

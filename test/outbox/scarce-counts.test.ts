@@ -8,7 +8,7 @@ const MINUTE_MS = 60_000;
 const SKU = 1001;
 
 /** Makes a store without callbacks whose POS has counted four pieces of a product; its next poll is minutes away. */
-async function store(stock: Partial<Config['stock']> = {}) {
+async function store(stock: Partial<Config['stock']> = {}, limits: Partial<Config['limits']> = {}) {
   const rig = storeRig({
     lookEveryMs: 30_000,
     config: (same) => ({
@@ -16,6 +16,7 @@ async function store(stock: Partial<Config['stock']> = {}) {
       webhook: { ...same.webhook, enabled: false },
       orders: { ...same.orders, poll: '*/5 * * * *' },
       stock: { ...same.stock, holdBackUnbooked: 'auto', ...stock },
+      limits: { ...same.limits, ...limits },
     }),
   });
   const { control } = rig.sandbox;
@@ -101,11 +102,38 @@ describe('the last pieces, where orders come by polls alone', () => {
     expect(onPlatform()).toBe(0);
   });
 
-  it('leave without looks where a whole inventory is scarce', { tags: ['bulk'] }, async () => {
-    const { rig, daemon, control, looks, sweep } = await store();
+  it('are read and sent while other counts leave all the time', async () => {
+    const { rig, daemon, onPlatform, looks } = await store({}, { endpointIntervalMs: 1_000 });
+    const submit = async (sku: number, qty: number) => {
+      const change = { sku: String(sku), subsidiaryId: 'sub-1', qty };
+      const [taken] = await daemon.services.outbox.submit([{ kind: 'stock', change }], 'http');
+      return taken?.changeId ?? 0;
+    };
+    const before = looks();
+    await submit(1002, 60);
+    const scarce = [await submit(SKU, 3), await submit(1003, 2)];
+    for (let step = 0; step < 240; step++) {
+      await submit(1002, 4 + (step % 50));
+      await rig.clock.advance(500);
+    }
+    for (const changeId of scarce) {
+      expect(daemon.services.outbox.get(changeId)).toMatchObject({ state: 'done' });
+    }
+    expect(onPlatform()).toBe(3);
+    expect(looks() - before).toBe(2);
+  });
+
+  it.each([
+    ['alone', false],
+    ['while other counts leave all the time', true],
+  ])('leave without looks where a whole inventory is scarce, %s', { tags: ['bulk'] }, async (_, isBusy) => {
+    const { rig, daemon, control, looks, sweep } = await store({}, { endpointIntervalMs: 1_000 });
     const template = control.products()[0]!;
     for (let i = 0; i < 40; i++) {
-      const child = { ...template.children[0]!, sku: 5_000 + i };
+      const integrations = [
+        { subsidiaryId: 'sub-1', productIdPosA: null, productCodePosB: null, extId: `MANY-${i}` },
+      ];
+      const child = { ...template.children[0]!, sku: 5_000 + i, integrations };
       control.putProduct({ ...template, id: `many-${i}`, children: [child] } as typeof template);
     }
     await sweep();
@@ -113,11 +141,23 @@ describe('the last pieces, where orders come by polls alone', () => {
       kind: 'stock' as const,
       change: { sku: String(5_000 + i), subsidiaryId: 'sub-1', qty: 2 },
     }));
+    const waiting = () =>
+      rig.rows("SELECT 1 FROM outbox WHERE state = 'pending' AND target LIKE 'sku:50%'").length;
+    const other = (qty: number) =>
+      daemon.services.outbox.submit(
+        [{ kind: 'stock', change: { sku: '1002', subsidiaryId: 'sub-1', qty } }],
+        'http',
+      );
     const before = looks();
+    if (isBusy) await other(70);
     await daemon.services.outbox.submit(items, 'http');
-    await rig.clock.advance(MINUTE_MS);
+    for (let step = 0; step < 120; step++) {
+      if (isBusy && step < 110) await other(4 + step);
+      await rig.clock.advance(500);
+      if (step === 20) expect(waiting()).toBe(0);
+    }
     expect(looks() - before).toBe(0);
-    expect(daemon.services.outbox.counts()).toMatchObject({ pending: 0, sending: 0 });
+    expect(daemon.services.outbox.counts()).toMatchObject({ pending: 0, sending: 0, rejected: 0 });
   });
 });
 
