@@ -286,7 +286,7 @@ const rename = command({
     'Say that a branch has another name in the configuration: it keeps its key, its numbers and its mirror',
   examples: ['branch rename B2 Norte'],
   argument: ['<names...>', 'what it was called before, and what the configuration calls it now'],
-  more: '\nChange [[branches]] of the configuration first, then restart. Orders that name the old id go to it until the last of\nthem has ended. The same name twice says that a branch is the one of before, whose subsidiary_id was wrong.',
+  more: '\nChange [[branches]] of the configuration first, then restart. Orders that name the old id go to it as long as the hub\nhas one. The same name twice says that a branch is the one of before, whose subsidiary_id was wrong.',
   run: (call) =>
     withHub(call, async ({ services: { state, stores }, config }) => {
       const [old, name, ...more] = call.argument;

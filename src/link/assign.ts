@@ -36,7 +36,7 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
   const isGone = 'branch NOT IN (SELECT value FROM json_each(?))';
   leaveStores(db, isGone, known);
   sqlOf(db).run(`UPDATE unassigned_orders SET branch = NULL WHERE ${isGone}`, known);
-  // Open orders may still name a branch's earlier id, so the id stays a route to the branch.
+  // Orders may still name a branch's earlier id, so the id stays a route to the branch.
   sqlOf(db).run('UPDATE feed_stores SET by_hand = ? WHERE by_hand = 0', FORMER);
   for (const { branch, externalId, subsidiaryId } of branches) {
     for (const storeId of [externalId, subsidiaryId]) {
@@ -81,8 +81,8 @@ function takeStoresBack(db: Database.Database, known: string): void {
 }
 
 /**
- * Makes `store`, an earlier id of the branch, a route to the branch from the next `beginRoutes` on, because open orders
- * still name that id. Until then a renamed branch may have no feed, and new orders for it are unassigned.
+ * Makes `store`, an earlier id of the branch, a route to the branch from the next `beginRoutes` on, because orders still
+ * name that id. Until then a renamed branch may have no feed, and new orders for it are unassigned.
  */
 export function keepRoute(db: Database.Database, store: string, branch: string): void {
   const route = `INSERT INTO left_stores (store_id, branch, by_hand) VALUES (?, ?, ?)
@@ -90,10 +90,13 @@ export function keepRoute(db: Database.Database, store: string, branch: string):
   sqlOf(db).run(route, store, branch, FORMER);
 }
 
-/** Deletes routes of earlier branch ids that no open order names any more. */
+/**
+ * Deletes routes of earlier branch ids that no order names any more. An ended order needs its route too: a late step goes
+ * down by it, and a late acknowledgement is booked by it.
+ */
 export function pruneRoutes(db: Database.Database): void {
   const isNamed = `SELECT 1 FROM orders INDEXED BY orders_by_store
-    WHERE store_external_id = feed_stores.store_id AND ${IS_OPEN}`;
+    WHERE store_external_id = feed_stores.store_id`;
   sqlOf(db).run(`DELETE FROM feed_stores WHERE by_hand = ${FORMER} AND NOT EXISTS (${isNamed})`);
 }
 

@@ -440,7 +440,7 @@ describe('what happens when', () => {
     expect(() => requireBranch(configured, hub.services.state.hub, 'B2')).toThrow(
       expect.objectContaining({ code: 'not-found', hint: 'It is called Norte now.' }),
     );
-    // Orders with the old name are sent to the branch until the last order with that name ends.
+    // Orders with the old name are sent to the branch as long as the hub has one with that name.
     await hub.order(1, 'B2', 'payment-approved');
     await two.count('A', 3, 'counted', 'B2');
     await settle();
@@ -460,7 +460,37 @@ describe('what happens when', () => {
     expect(routes().map(({ store }) => store)).toEqual(['B2', 'Norte', 'sub-2']);
     for (const number of [1, 4]) await hub.order(number, 'B2', 'dispatched');
     await hub.services.mirror.write((db) => pruneFeed(db, hub.clock.nowMs()));
+    expect(routes().map(({ store }) => store)).toEqual(['B2', 'Norte', 'sub-2']);
+    await hub.services.mirror.write((db) => {
+      db.exec("DELETE FROM orders WHERE store_external_id = 'B2'");
+      pruneFeed(db, hub.clock.nowMs());
+    });
     expect(routes().map(({ store }) => store)).toEqual(['Norte', 'sub-2']);
+  });
+
+  it('a branch is renamed, and its ended orders still name the old id: each later step reaches it, and its word the hub', async () => {
+    const { hub, branches, settle } = await running();
+    const [, two] = branches;
+    await hub.order(1, 'B2');
+    await hub.order(2, 'B2', 'dispatched');
+    await settle();
+    hub.configure(RENAMED);
+    await hub.stop();
+    await hub.start();
+    await hub.order(1, 'B2', 'cancel');
+    hub.services.state.hub.rename('B2', 'Norte');
+    await hub.services.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
+    await hub.hub.check();
+    await settle();
+    const later = () => two.rows(EVENTS).slice(2);
+    expect(later()).toEqual([{ order_id: idOf(1), status: 'cancel' }]);
+    await hub.services.mirror.write((db) => pruneFeed(db, hub.clock.nowMs()));
+    await hub.order(2, 'B2', 'refund');
+    await two.services.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
+    await settle();
+    expect(later().slice(1)).toEqual([{ order_id: idOf(2), status: 'refund' }]);
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: idOf(1) }]);
+    expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([]);
   });
 
   it('two branches swap their names: no machine gets an order of the other shop, and each goes on', async () => {
