@@ -15,7 +15,7 @@ import { compileSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { noteAtHub } from '../support/backup-files.ts';
 import { copiesForHub } from './backups.ts';
-import { feedBranches } from './feed-branches.ts';
+import { feedBranches, ownBranch } from './feed-branches.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
 
@@ -101,7 +101,7 @@ export function hubLoops(options: Options, services: Services, own?: OwnStoreLin
       ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
       areOrdersStale: () => areOrdersStale(mirror, { config, clock }),
       onQueued: () => outbox.queued(),
-      ownStore: config.hub.store || undefined,
+      ownStore: ownBranch(config, state.hub),
       announcement: () => announced().announcement,
       copies: new CopyStore({
         storage: config.storage.directory,

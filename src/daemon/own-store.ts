@@ -23,6 +23,7 @@ import type { HubRows } from '../link/hub-state.ts';
 import { OwnStoreLink } from '../link/own-store.ts';
 import { beginOwnOrders } from '../orders/own-orders.ts';
 import { alarmLoops } from './alarm-loop.ts';
+import { ownBranch } from './feed-branches.ts';
 import { branchLoops, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 
@@ -62,7 +63,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     ...(holders && { holders }),
   };
   await takeNewName(options, config);
-  const id = options.services.state.hub.idOf(config.link.branch);
+  const { branch: id = config.link.branch } = ownBranch(options.config, options.services.state.hub) ?? {};
   await takeDirectory(options, config.storage.directory, id);
   const services = await openServices(own);
   const { directory } = config.storage;
@@ -72,8 +73,8 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     await services.close();
   };
   try {
-    await whenFree(clock, () => services.state.hub.joinOwnStore(id, clock.nowMs()));
-    await beginMirror(options, config, services);
+    await whenFree(clock, () => services.state.hub.joinOwnStore({ branch: id, name: id }, clock.nowMs()));
+    await beginMirror(options, config, services, id);
     await settleRole(config, services);
   } catch (error) {
     await close();
@@ -209,9 +210,9 @@ async function beginMirror(
   { config, services: hub }: OwnStoreOptions,
   own: Config,
   services: Services,
+  id: string,
 ): Promise<void> {
   const { branch } = own.link;
-  const id = hub.state.hub.idOf(branch);
   if ((hub.mirror.read((db) => branchRow(db, id))?.leasedSeq ?? 0) > 0) return;
   const { externalId, subsidiaryId } = config.branches.find((each) => branchName(each) === branch) ?? {};
   await beginOwnOrders(services.mirror, {

@@ -215,11 +215,6 @@ export class HubRows {
     return storing(() => sqlOf(this.#db).rows<ServerBranch>(sql, { own: NO_KEY, now: isoUtc(nowMs) }));
   }
 
-  /** Returns the permanent id of the branch with this name, or the name itself if it is unknown. */
-  idOf(name: string): string {
-    return this.branches().find((each) => each.name === name)?.branch ?? name;
-  }
-
   /** Returns the name of the branch with this permanent id, or the id itself if it is unknown. */
   nameOf(branch: string): string {
     return this.branches().find((each) => each.branch === branch)?.name ?? branch;
@@ -231,23 +226,23 @@ export class HubRows {
   }
 
   /**
-   * Makes this branch the shop on the hub's machine; an empty name means that there is none. The shop that was there
-   * before loses its access and must join like any other branch.
+   * Makes this branch the shop on the hub's machine; undefined means that there is none. The shop that was there before
+   * loses its access and must join like any other branch. A branch of another name keeps its key.
    */
-  joinOwnStore(name: string, nowMs: number): void {
-    const branch = name === '' ? '' : this.idOf(name);
+  joinOwnStore(own: Pick<NamedBranch, 'branch' | 'name'> | undefined, nowMs: number): void {
     const sql = sqlOf(this.#db);
     storing(() =>
       sql.transaction(() => {
         const leave = `UPDATE hub_branches SET public_key = NULL, joined_at = NULL, seen_at = NULL, report = NULL
           WHERE public_key = ? AND branch <> ?`;
-        sql.run(leave, NO_KEY, branch);
-        if (branch === '') return;
+        sql.run(leave, NO_KEY, own?.branch ?? '');
+        if (!own) return;
         sql.run(
           `INSERT INTO hub_branches (branch, name, public_key, joined_at) VALUES (@branch, @name, @key, @at)
            ON CONFLICT (branch) DO UPDATE SET public_key = @key, invited_key = NULL, expires_at = NULL,
-             closed_at = NULL, joined_at = @at, seen_at = NULL, report = NULL WHERE public_key IS NOT @key`,
-          { branch, name, key: NO_KEY, at: isoUtc(nowMs) },
+             closed_at = NULL, joined_at = @at, seen_at = NULL, report = NULL
+             WHERE public_key IS NOT @key AND coalesce(name, branch) = @name`,
+          { branch: own.branch, name: own.name, key: NO_KEY, at: isoUtc(nowMs) },
         );
       }),
     );

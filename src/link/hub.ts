@@ -45,7 +45,7 @@ import {
   snapshotAhead,
   uplinkState,
 } from './hub-hello.ts';
-import type { HubRows } from './hub-state.ts';
+import type { HubRows, NamedBranch } from './hub-state.ts';
 import {
   CHANGES,
   COPY,
@@ -98,8 +98,8 @@ export interface HubOptions {
   announcement?: () => Announcement;
   /** Called when a branch's changes were queued. */
   onQueued: () => void;
-  /** Name of the branch on the hub's machine, which reads its feed without the server; undefined if there is none. */
-  ownStore?: string | undefined;
+  /** The branch on the hub's machine, which reads its feed without the server; undefined if there is none. */
+  ownStore?: NamedBranch | undefined;
   /** Keeps copies of the branches' backups. If left out, none are kept. */
   copies?: CopyStore;
   clock: Clock;
@@ -153,7 +153,7 @@ export class Hub {
 
   /** Updates the feeds for the configured branches. Must be called before all other methods. */
   async begin(): Promise<void> {
-    const { mirror, branches, rows, ownStore = '', clock } = this.#options;
+    const { mirror, branches, rows, ownStore, clock } = this.#options;
     rows.joinOwnStore(ownStore, clock.nowMs());
     this.#branches = branches();
     for (const { branch, subsidiaryId } of this.#fed()) rows.noteSubsidiary(branch, subsidiaryId);
@@ -200,12 +200,12 @@ export class Hub {
    * published again, and updates the alarms.
    */
   async check(): Promise<void> {
-    const { link, branches, mirror, rows, ownStore = '', clock, log } = this.#options;
+    const { link, branches, mirror, rows, ownStore, clock, log } = this.#options;
     this.#announcement = this.#options.announcement?.() ?? null;
     // A branch was renamed, closed or invited after the last check.
     if (!isDeepStrictEqual(branches(), this.#branches)) await this.begin();
     await this.catchUp();
-    const fed = this.#fed().filter(({ name }) => name !== ownStore);
+    const fed = this.#fed().filter(({ branch }) => branch !== ownStore?.branch);
     const stream = await link.prepare(fed.map(({ branch }) => branch));
     if (await mirror.write((db) => noteStream(db, stream, rows.branches(), clock.nowMs()))) {
       this.#misuse.notePlace();
@@ -265,9 +265,8 @@ export class Hub {
   /** Publishes waiting entries, or adds the next page to the feeds if none wait. Returns true if there may be more. */
   async publish(): Promise<boolean> {
     const { mirror, link, rows, ownStore, clock } = this.#options;
-    const own = ownStore === undefined ? undefined : rows.idOf(ownStore);
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
-    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT, own));
+    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT, ownStore?.branch));
     if (entries.length === 0) {
       const roomIn = (db: Database.Database) => (branch: string) =>
         this.#room.has(db, branch, rows.markOf(branch));

@@ -301,6 +301,31 @@ test('own store: the hub is carried to another shop, and back: no POS finds orde
   expect(existsSync(aside)).toBe(false);
 });
 
+test('own store: a new shop with the first name of a renamed branch gets its own orders, and that branch keeps its key', {
+  tags: ['bulk'],
+}, async () => {
+  const shop = machine();
+  const before = await shop.start(TWO_SHOPS);
+  const { hub: known } = before.services.state;
+  const key = `U${'D'.repeat(55)}`;
+  known.invite('B2', key, systemClock.nowMs() + 60_000);
+  known.join('B2', key, systemClock.nowMs());
+  known.rename('B2', 'Norte', 'sub-2');
+  await before.stop();
+  const hub =
+    await shop.start(`${TWO_SHOPS.replace('"B2"', '"Norte"').replace('store = "B1"', 'store = "B2"')}
+[[branches]]
+subsidiary_id = "sub-7"
+external_id = "B2"`);
+  await order(hub, 1, 'Norte');
+  await order(hub, 2, 'B2');
+  await until('an order at the own shop', () => codes(shop.own).length > 0);
+  expect(codes(shop.own)).toEqual([2]);
+  const branches = hub.services.state.hub.branches();
+  expect(branches.find(({ name }) => name === 'Norte')).toMatchObject({ branch: 'B2', publicKey: key });
+  expect(branches.find(({ name }) => name === 'B2')).toMatchObject({ branch: 'B2-2', publicKey: 'own' });
+});
+
 test('own store: once hub.store is empty its files say so to whoever reads them, and the doctor to a person', {
   tags: ['bulk'],
 }, async () => {
