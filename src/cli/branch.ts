@@ -288,7 +288,7 @@ const rename = command({
   argument: ['<names...>', 'what it was called before, and what the configuration calls it now'],
   more: '\nChange [[branches]] of the configuration first, then restart. Orders that name the old id go to it as long as the hub\nhas one. The same name twice says that a branch is the one of before, whose subsidiary_id was wrong.',
   run: (call) =>
-    withHub(call, async ({ services: { state, stores }, config }) => {
+    withHub(call, async ({ services: { state, stores, mirror }, config }) => {
       const [old, name, ...more] = call.argument;
       if (old === undefined || name === undefined || more.length > 0) {
         throw new TillsyncError('usage', 'Give two names: the one of before and the one of now.', {
@@ -343,8 +343,9 @@ const rename = command({
           },
         );
       }
+      const { keepRoute, refuseUnread } = await import('../link/assign.ts');
+      if (!names.includes(old)) mirror.read((db) => refuseUnread(db, old, branch.branch));
       await whenFree(call.cli.clock, () => state.hub.rename(branch.branch, name, id));
-      const { keepRoute } = await import('../link/assign.ts');
       await stores.write(({ db, audit }) => {
         // Orders with the old name still belong to this branch, unless the configuration now gives that name to another
         // branch.

@@ -91,6 +91,19 @@ export function keepRoute(db: Database.Database, store: string, branch: string):
 }
 
 /**
+ * Throws `config-invalid` while the running hub still has the branch under its earlier name, because it has not read the
+ * new configuration. After a rename it would take that name for a new branch, and send its orders there.
+ */
+export function refuseUnread(db: Database.Database, before: string, branch: string): void {
+  const unread = 'SELECT 1 FROM feed_stores WHERE store_id = ? AND branch = ? AND by_hand = 0';
+  if (!sqlOf(db).row(unread, before, branch)) return;
+  const message = `The running tillsync still has branch ${before}. Nothing was changed.`;
+  throw new TillsyncError('config-invalid', message, {
+    hint: 'Have it read the configuration: {restart}, then type this again.',
+  });
+}
+
+/**
  * Deletes routes of earlier branch ids that no order names any more. An ended order needs its route too: a late step goes
  * down by it, and a late acknowledgement is booked by it.
  */

@@ -1,4 +1,5 @@
-import { copyFileSync, cpSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { copyFileSync, cpSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { requireBranch } from '../../src/cli/hub.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -10,6 +11,7 @@ import { pruneFeed } from '../../src/link/hub-feed.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
+import { commandsAt } from '../cli/invoke.ts';
 import { BranchStore, type Chain, configOf, type HubStore, openChain } from './chain-rig.ts';
 
 /** Age at which the hub deletes published entries of its feed. */
@@ -491,6 +493,43 @@ describe('what happens when', () => {
     expect(later().slice(1)).toEqual([{ order_id: idOf(2), status: 'refund' }]);
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: idOf(1) }]);
     expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([]);
+  });
+
+  it('a branch without a subsidiary_id is renamed before the restart: it is refused, and no other branch begins', async () => {
+    const { hub, branches, settle } = await running();
+    const [, two] = branches;
+    const shops = (...names: string[]) =>
+      names.map((name) => `[[branches]]\nexternal_id = "${name}"\n`).join('');
+    const restart = async (names: string) => {
+      hub.configure(names);
+      await hub.stop();
+      await hub.start();
+    };
+    await restart(shops('B1', 'B2'));
+    const file = path.join(hub.directory, 'config.toml');
+    const place = `[platform]\nbase_url = "http://platform.test"\n[storage]\ndirectory = ${JSON.stringify(hub.directory)}`;
+    writeFileSync(file, `${place}\n[hub]\nnats = "nats://127.0.0.1:4222"\n${shops('B1', 'Norte')}`);
+    const { run } = commandsAt({ env: { TILLSYNC_CONFIG: file } });
+    const typed = await run(['branch', 'rename', 'B2', 'Norte']);
+    expect(typed).toMatchObject({ code: 2, stdout: '' });
+    expect(typed.stderr).toMatch(
+      /running tillsync still has branch B2\. Nothing was changed.*type this again/s,
+    );
+    await hub.hub.check();
+    await hub.order(1, 'B2');
+    await settle();
+    expect(ids(two)).toEqual([idOf(1)]);
+    expect(hub.rows('SELECT branch FROM feed_branches')).toEqual([{ branch: 'B1' }, { branch: 'B2' }]);
+
+    await restart(shops('B1', 'Norte'));
+    // The rig joined a machine as Norte.
+    hub.services.state.hub.remove('Norte');
+    expect(await run(['branch', 'rename', 'B2', 'Norte'])).toMatchObject({ code: 0 });
+    await hub.hub.check();
+    await hub.order(2, 'Norte');
+    await hub.order(3, 'B2');
+    await settle();
+    expect(ids(two)).toEqual([1, 2, 3].map(idOf));
   });
 
   it('two branches swap their names: no machine gets an order of the other shop, and each goes on', async () => {
