@@ -72,6 +72,7 @@ interface AnswerImportOptions extends ReadingRules {
   digestOf: (record: Uint8Array) => string;
   observedAtMs: number;
   asOfSeq: number;
+  asOfHeldId: number;
 }
 
 /** A record that must be written to the mirror. */
@@ -158,7 +159,7 @@ export class AnswerImport {
   }
 
   #prepareOne(db: Database.Database, bytes: Buffer): PreparedRecord | undefined {
-    const { digestOf, spellings, observedAtMs, asOfSeq } = this.#options;
+    const { digestOf, spellings, observedAtMs, asOfSeq, asOfHeldId } = this.#options;
     const digest = digestOf(bytes);
     const guess = this.#guess.guess(bytes);
     let known = guess === undefined ? undefined : polledOrder(db, guess);
@@ -180,7 +181,7 @@ export class AnswerImport {
       return undefined;
     }
     this.#seen.add(orderId);
-    const observation: OrderObservation = { source: 'poll', observedAtMs, asOfSeq, raw, reading };
+    const observation: OrderObservation = { source: 'poll', observedAtMs, asOfSeq, asOfHeldId, raw, reading };
     return { kind: 'order', digest, isKnown: known !== undefined, observation };
   }
 

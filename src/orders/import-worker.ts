@@ -18,6 +18,7 @@ export interface ImportTask {
   listPath: string;
   observedAtMs: number;
   asOfSeq: number;
+  asOfHeldId: number;
   /** Shared memory of the `WriteGate`. */
   gate: SharedArrayBuffer;
 }

@@ -84,12 +84,13 @@ export class OrderImport {
 
   async #inline(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     const { file, listPath, spellings, timezone } = this.#options;
-    const { observedAtMs, asOfSeq, signal, onProgress } = options;
+    const { observedAtMs, asOfSeq, asOfHeldId, signal, onProgress } = options;
     const answer = new AnswerImport({
       body,
       listPath,
       observedAtMs,
       asOfSeq,
+      asOfHeldId,
       digestOf: this.#digestOf,
       spellings: compileSpellings(spellings, timezone),
     });
@@ -109,7 +110,7 @@ export class OrderImport {
 
   async #inWorker(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     const { file, listPath, spellings, timezone } = this.#options;
-    const { observedAtMs, asOfSeq, signal, onProgress } = options;
+    const { observedAtMs, asOfSeq, asOfHeldId, signal, onProgress } = options;
     const { path, gate } = file;
     const task: ImportTask = {
       path,
@@ -118,6 +119,7 @@ export class OrderImport {
       listPath,
       observedAtMs,
       asOfSeq,
+      asOfHeldId,
       body: ownedBytes(body),
       gate: gate.memory,
     };

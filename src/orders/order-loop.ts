@@ -103,6 +103,8 @@ export class OrderLoop {
   #failures = 0;
   #wideDueMs = Number.NEGATIVE_INFINITY;
   #lookbackDueMs = Number.NEGATIVE_INFINITY;
+  /** Number of wake-ups. One during a poll is left to the next poll, because this poll may have been sent before. */
+  #wakes = 0;
   /** True if the last poll of the look-back brought many records. */
   #isMany = false;
   #dueMs = 0;
@@ -119,6 +121,7 @@ export class OrderLoop {
   wake(wide = false): void {
     this.#lookbackDueMs = Number.NEGATIVE_INFINITY;
     if (wide) this.#wideDueMs = Number.NEGATIVE_INFINITY;
+    this.#wakes += 1;
     this.#waker.wake();
   }
 
@@ -154,6 +157,7 @@ export class OrderLoop {
     const { poll, schedule, clock, random, log, watch, wideEveryMs, beat } = this.#options;
     const wide = clock.monotonicMs() >= this.#wideDueMs;
     const runningDay = !wide && this.#isMany && clock.monotonicMs() < this.#lookbackDueMs;
+    const wakes = this.#wakes;
     const patient = gracefulSignal(signal, clock);
     try {
       const report = await poll.poll({
@@ -169,8 +173,9 @@ export class OrderLoop {
         onProgress: beat,
       });
       this.#failures = 0;
-      if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
-      if (!runningDay) this.#lookbackDueMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
+      const isWoken = this.#wakes !== wakes;
+      if (wide && !isWoken) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
+      if (!runningDay && !isWoken) this.#lookbackDueMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
       // A wide poll may reach back for weeks, so its size does not show how many orders come now.
       if (!runningDay && !wide) this.#isMany = report.records > MANY_RECORDS;
       watch.polled(report.createdIds);

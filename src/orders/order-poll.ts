@@ -32,7 +32,7 @@ interface OrderPollOptions {
   platform: Pick<PlatformClient, 'orderAll'>;
   mirror: Pick<Mirror, 'importAnswer'> & {
     health: FreshnessBoard & Alarms;
-    orders: Pick<Mirror['orders'], 'newestSeq' | 'oldestOpenMs'>;
+    orders: Pick<Mirror['orders'], 'newestSeq' | 'newestHeldId' | 'oldestOpenMs'>;
     polls: Pick<Mirror['polls'], 'lastAskedMs' | 'note'>;
   };
   leases: Leases;
@@ -181,6 +181,7 @@ export class OrderPoll {
   ): Promise<ImportReport> {
     const { platform, mirror, clock } = this.#options;
     let asOfSeq = mirror.orders.newestSeq();
+    let asOfHeldId = mirror.orders.newestHeldId();
     let observedAtMs = clock.nowMs();
     const { signal, onWait, onProgress } = request;
     const answer = await platform.orderAll(
@@ -190,6 +191,7 @@ export class OrderPoll {
         ...(onWait && { onWait }),
         onSend: () => {
           asOfSeq = mirror.orders.newestSeq();
+          asOfHeldId = mirror.orders.newestHeldId();
           observedAtMs = clock.nowMs();
           request.onSend?.();
         },
@@ -202,6 +204,7 @@ export class OrderPoll {
     const report = await mirror.importAnswer(answer.body, {
       observedAtMs,
       asOfSeq,
+      asOfHeldId,
       ...(signal && { signal }),
       ...(onProgress && { onProgress }),
     });

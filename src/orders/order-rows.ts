@@ -327,30 +327,36 @@ export function holdNotification(
   { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,
   knownStatus: string | null,
 ): void {
-  // If a held callback arrives again after a poll has resolved it, it becomes unresolved again.
-  const insert = `INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, payload)
-    VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT (order_id, digest) DO UPDATE
-      SET resolved_at = NULL, resolution = NULL, known_status = excluded.known_status
-      WHERE resolved_at IS NOT NULL`;
+  // A held callback that arrives again replaces its row, so that a poll whose request began before does not resolve it.
+  const insert = `INSERT OR REPLACE INTO held_notifications
+    (order_id, status, known_status, digest, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)`;
   const status = reading.fields.status ?? null;
-  const { changes } = sqlOf(db).run(
+  sqlOf(db).run(
     insert,
     ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
   );
-  if (changes === 0) return;
-  // `last_insert_rowid` cannot be used: if a row was only updated, it is the id of an earlier insert into another
-  // table.
-  const newest = '(SELECT max(held_id) FROM held_notifications)';
-  sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= ${newest} - ?`, HELD_MAX);
+  // Counts the rows, because a callback that arrives often leaves gaps in the ids.
+  const firstOver = 'SELECT held_id FROM held_notifications ORDER BY held_id DESC LIMIT 1 OFFSET ?';
+  sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= (${firstOver})`, HELD_MAX);
 }
 
-/** Marks the order's held webhooks as confirmed or refuted, because a poll reported `status`. */
-function resolveHeld(db: Database.Database, orderId: string, status: string | null, atMs: number): void {
+/**
+ * Marks the order's held webhooks as confirmed or refuted, because a poll reported `status`. A webhook held after the
+ * poll's request began waits for the next poll, which must read the order again.
+ */
+function resolveHeld(
+  db: Database.Database,
+  status: string | null,
+  { reading: { orderId }, observedAtMs, asOfHeldId = Number.MAX_SAFE_INTEGER }: OrderObservation,
+): void {
+  const waiting = 'SELECT max(held_id) FROM held_notifications WHERE order_id = ? AND resolved_at IS NULL';
+  const newest = sqlOf(db).value<number | null>(waiting, orderId) ?? null;
+  if (newest === null) return;
   const sql = `UPDATE held_notifications
     SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
-    WHERE order_id = ? AND resolved_at IS NULL`;
-  sqlOf(db).run(sql, isoUtc(atMs), status, orderId);
+    WHERE order_id = ? AND resolved_at IS NULL AND held_id <= ?`;
+  sqlOf(db).run(sql, isoUtc(observedAtMs), status, orderId, asOfHeldId);
+  if (newest > asOfHeldId) updateDigest(db, orderId, null);
 }
 
 /**
@@ -438,7 +444,7 @@ export function mergeOrder(
     noteIncomplete(db, observation, mergedOrder(known === undefined, values));
   }
   if (known && source === 'poll' && outcome !== 'superseded' && !observation.isReplay) {
-    resolveHeld(db, orderId, status, observedAtMs);
+    resolveHeld(db, status, observation);
   }
   return outcome;
 }

@@ -45,6 +45,12 @@ export class OrderStore {
     return this.#file.read(newestSeq);
   }
 
+  /** Returns the id of the callback that was held last, among those still kept; 0 if there is none. */
+  newestHeldId(): number {
+    const sql = 'SELECT max(held_id) FROM held_notifications';
+    return this.#file.read((db) => sqlOf(db).value<number | null>(sql)) ?? 0;
+  }
+
   /** Returns the seq up to which old events were deleted; 0 if none were. Each order's newest event is still there. */
   trimmedTo(): number {
     return this.#file.read((db) => mark(db, 'events.trimmed')) ?? 0;

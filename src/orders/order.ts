@@ -42,6 +42,8 @@ export interface OrderObservation {
    * seq is used instead of time, because clocks can be set back.
    */
   asOfSeq?: number;
+  /** For a poll, the newest `held_id` when its request began; a webhook held later waits for the next poll. */
+  asOfHeldId?: number;
   /** True for an old observation that is read again. It resolves no held webhook. */
   isReplay?: boolean;
 }
@@ -195,6 +197,8 @@ export interface ImportOptions {
   observedAtMs: number;
   /** Newest seq when the request began. */
   asOfSeq: number;
+  /** Newest `held_id` when the request began. */
+  asOfHeldId: number;
   signal?: AbortSignal;
   onProgress?: (done: number, total: number) => void;
 }

@@ -25,7 +25,11 @@ export async function measureCallbacks({ quick, progress }: BenchOptions): Promi
       idle.push(await deliver(mirror, 2_000_000, (elapsedMs) => elapsedMs < (quick ? 3_000 : 8_000)));
       let importing = true;
       const run = mirror
-        .importAnswer(body, { observedAtMs: Date.UTC(2026, 5, 1), asOfSeq: mirror.orders.newestSeq() })
+        .importAnswer(body, {
+          observedAtMs: Date.UTC(2026, 5, 1),
+          asOfSeq: mirror.orders.newestSeq(),
+          asOfHeldId: 0,
+        })
         .finally(() => {
           importing = false;
         });

@@ -65,6 +65,7 @@ async function timeImport(mirror: Mirror, orders: number): Promise<number> {
   await mirror.importAnswer(body, {
     observedAtMs: Date.UTC(2026, 5, 1),
     asOfSeq: mirror.orders.newestSeq(),
+    asOfHeldId: 0,
   });
   return performance.now() - startMs;
 }

@@ -26,6 +26,7 @@ export async function measureReaders({ quick, progress }: BenchOptions): Promise
     await mirror.importAnswer(benchAnswer(orders), {
       observedAtMs: Date.UTC(2026, 5, 1),
       asOfSeq: 0,
+      asOfHeldId: 0,
     });
     for (let round = 1; round <= rounds; round++) {
       progress(`POS queries beside ${WRITES_PER_SECOND} orders/s, ${round} of ${rounds}`);

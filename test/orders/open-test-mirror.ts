@@ -96,22 +96,29 @@ export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]
   return outcomes;
 }
 
+/** Returns the marks of a poll that is requested now, as `poll` takes them. */
+export function askedNow({ orders }: Mirror): [asOfSeq: number, asOfHeldId: number] {
+  return [orders.newestSeq(), orders.newestHeldId()];
+}
+
 /** Mirrors a poll's answer with these records, as if requested now. */
 export function poll(
   mirror: Mirror,
   records: unknown[],
   asOfSeq = mirror.orders.newestSeq(),
+  asOfHeldId = mirror.orders.newestHeldId(),
 ): Promise<ImportReport> {
-  return importJson(mirror, { success: true, data: records }, asOfSeq);
+  return importJson(mirror, { success: true, data: records }, asOfSeq, asOfHeldId);
 }
 
 export function importJson(
   mirror: Mirror,
   answer: unknown,
   asOfSeq = mirror.orders.newestSeq(),
+  asOfHeldId = mirror.orders.newestHeldId(),
 ): Promise<ImportReport> {
   const body = new Uint8Array(Buffer.from(typeof answer === 'string' ? answer : JSON.stringify(answer)));
-  return mirror.importAnswer(body, { observedAtMs: OBSERVED_MS + 60_000, asOfSeq });
+  return mirror.importAnswer(body, { observedAtMs: OBSERVED_MS + 60_000, asOfSeq, asOfHeldId });
 }
 
 export { sampleNotification };

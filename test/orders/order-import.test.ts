@@ -95,6 +95,7 @@ describe.each([
     const run = mirror.importAnswer(body, {
       observedAtMs: OBSERVED_MS,
       asOfSeq: 0,
+      asOfHeldId: 0,
       signal: abort.signal,
       onProgress: () => abort.abort(),
     });
@@ -173,7 +174,11 @@ describe('a poll', () => {
     ];
     const record = Buffer.concat([Buffer.from(head), Buffer.of(0xf1), Buffer.from(tail)]);
     const body = Buffer.concat([Buffer.from('['), record, Buffer.from(']')]);
-    const report = await mirror.importAnswer(body, { observedAtMs: 0, asOfSeq: mirror.orders.newestSeq() });
+    const report = await mirror.importAnswer(body, {
+      observedAtMs: 0,
+      asOfSeq: mirror.orders.newestSeq(),
+      asOfHeldId: 0,
+    });
     expect(report).toMatchObject({ unreadable: 1, changed: 0 });
     expect(mirror.quarantine.get(mirror.quarantine.list(1)[0]?.quarantineId ?? 0)?.payload).toEqual(record);
     expect(mirror.orders.list({ limit: 9 })).toMatchObject([{ name: sampleNotification(1).name }]);

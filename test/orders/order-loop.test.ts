@@ -93,6 +93,24 @@ describe('OrderLoop', () => {
     await stop();
   });
 
+  it.each([
+    ['wide', 'wwlrr'],
+    ['look-back', 'wllrrr'],
+  ] as const)('does a %s poll again if a wish for one came during it', async (kind, wanted) => {
+    const answer = Promise.withResolvers<void>();
+    const { clock, calls, loop, stop } = setUp(async ({ wide = false, runningDay = false }) => {
+      if (kind === 'wide' ? wide : !wide && !runningDay) await answer.promise;
+      return { ...report, records: runningDay ? 800 : 6_000 };
+    });
+    await clock.advance(TWO_MINUTES_MS * 1.5);
+    loop.wake(kind === 'wide');
+    answer.resolve();
+    await clock.advance(TWO_MINUTES_MS * 3);
+    const kinds = calls.map(({ wide, runningDay }) => (wide ? 'w' : runningDay ? 'r' : 'l')).join('');
+    expect(kinds).toBe(wanted);
+    await stop();
+  });
+
   it('asks for the running day alone while the look-back has many orders, and for that every ten minutes', async () => {
     const { clock, calls, loop, stop } = setUp(async ({ runningDay }) => ({
       ...report,

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import type { OrderItem } from '../../src/orders/mirrored-order.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';
 import {
+  askedNow,
   heldNotifications,
   observation,
   openTestMirror,
@@ -244,6 +245,31 @@ describe('a webhook that would take an order back', () => {
     const again = observation('poll', order({ status: 'ready' }), { isReplay: true });
     await mirror.save([{ kind: 'order', observation: again }]);
     expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }]);
+  });
+
+  it('is not decided by a poll that was asked before it, and polls reach back to its order until one decides', async () => {
+    const { mirror } = openTestMirror();
+    const record = order({ status: 'cancel' });
+    await poll(mirror, [record]);
+    const asked = askedNow(mirror);
+    await receive(mirror, order({ status: 'inProcess' }));
+    expect(await poll(mirror, [record], ...asked)).toMatchObject({ confirmed: 1 });
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }]);
+    expect(mirror.orders.oldestOpenMs()).toBe(Date.UTC(2026, 0, 10, 12));
+    const askedAfter = askedNow(mirror);
+    // The same callback counts as new each time, because the order may have changed in between.
+    await receive(mirror, order({ status: 'inProcess' }));
+    await poll(mirror, [record], ...askedAfter);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }]);
+    await poll(mirror, [record]);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: 'refuted' }]);
+    expect(mirror.orders.oldestOpenMs()).toBeNull();
+    const askedLast = askedNow(mirror);
+    await receive(mirror, order({ status: 'inProcess' }));
+    await poll(mirror, [record], ...askedLast);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }]);
+    expect(await poll(mirror, [order({ status: 'inProcess' })])).toMatchObject({ changed: 1 });
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: 'confirmed' }]);
   });
 
   it('that comes again takes no other one with it', async () => {

@@ -36,7 +36,7 @@ function shop() {
           morePages: false,
           codes: null,
         }),
-        orders: { newestSeq: () => 0, oldestOpenMs: () => null },
+        orders: { newestSeq: () => 0, newestHeldId: () => 0, oldestOpenMs: () => null },
         polls: { lastAskedMs: () => null, note: async () => {} },
         health: { ok() {}, report() {}, note() {} },
       },

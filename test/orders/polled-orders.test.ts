@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { areOrdersStale } from '../../src/app/read-only-services.ts';
+import type { OrderStatus } from '../../src/orders/order.ts';
 import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
 import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
 
@@ -150,6 +151,29 @@ describe('a poll', () => {
     await rig.clock.advance(300_000);
     expect(statusOf(rig, order.internalOrderId)).toBe('payment-approved');
     expect(rig.rows('SELECT resolution FROM held_notifications')).toEqual([{ resolution: 'confirmed' }]);
+  });
+
+  it('does not refute a callback that came after it left, and the next one reaches back to that order again', async () => {
+    const rig = storeRig();
+    const { control } = rig.sandbox;
+    const createdAtMs = rig.clock.nowMs() - 5 * DAY_MS;
+    const order = control.createOrder({ status: 'payment-canceled', createdAtMs }, { hidden: true });
+    const daemon = await rig.daemon(async (request, pass) => {
+      const answer = await pass();
+      if (isList(request)) await rig.clock.sleep(30_000);
+      return answer;
+    });
+    const change = (status: OrderStatus) => control.changeOrder(order.internalOrderId, { status });
+    await rig.announce(daemon, order);
+    await rig.clock.advance(60_000);
+    await rig.announce(daemon, change('payment-approved'));
+    change('payment-canceled');
+    const isUnderWay = () => control.calls('order.all').length === 2;
+    for (let i = 0; i < 180 && !isUnderWay(); i++) await rig.clock.advance(1_000);
+    expect(isUnderWay()).toBe(true);
+    await rig.announce(daemon, change('payment-approved'));
+    await rig.clock.advance(600_000);
+    expect(statusOf(rig, order.internalOrderId)).toBe('payment-approved');
   });
 
   it('asks once at the first start, whatever the oldest order is that it brings', async () => {

@@ -23,7 +23,11 @@ export const UNCHANGED_POLL: CpuMeasure = {
     const body = benchAnswer(ORDERS);
     // The bytes are copied, because the import takes over their memory.
     const poll = () =>
-      mirror.importAnswer(body.slice(), { observedAtMs: OBSERVED_MS, asOfSeq: mirror.orders.newestSeq() });
+      mirror.importAnswer(body.slice(), {
+        observedAtMs: OBSERVED_MS,
+        asOfSeq: mirror.orders.newestSeq(),
+        asOfHeldId: 0,
+      });
     await poll();
     const text = Buffer.from(body).toString();
     return {
