@@ -82,6 +82,7 @@ function statements(db: Database.Database) {
           "SELECT CAST(payload ->> '$.children[0].sku' AS TEXT) FROM products WHERE product_id = ?",
         )
         .pluck(),
+    dropAllListings: () => db.prepare<[]>('DELETE FROM branch_products'),
     dropListing: () =>
       db.prepare<string[]>('DELETE FROM branch_products WHERE branch = ? AND product_id = ?'),
     markVanished: () =>
@@ -245,14 +246,16 @@ export class CatalogStore {
   applyProducts({ products, gone, range }: BranchProducts): void {
     const lost = new Set(gone);
     if (range) for (const id of this.#sql.idsBetween.all(range)) lost.add(id);
+    // Listings are left over from when this machine was a store without a hub. With them, no product would vanish.
+    this.#sql.dropAllListings.run();
     const nowMs = this.#clock.nowMs();
     for (const { productId: id, vanishedAt, updatedAt: at, skus, ...rest } of products) {
       lost.delete(id);
       const record = { ...rest, id, children: skus };
-      // A branch does not push to the platform, so the hub's data is never older.
+      // A branch does not push to the platform, so the hub's data is newer even than what an earlier store pushed.
       this.#writer.write(
         { ...record, raw: JSON.stringify(record) },
-        { mark: 0, asOfSeq: 0, nowMs, at, speaksFor: 'all' },
+        { mark: Number.MAX_SAFE_INTEGER, asOfSeq: 0, nowMs, at, speaksFor: 'all' },
       );
       if (vanishedAt !== null) this.#sql.setVanished.run(vanishedAt, id);
     }

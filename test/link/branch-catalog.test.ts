@@ -214,6 +214,32 @@ describe('the catalogue of a branch', () => {
     await expectLikeSingle(chain, [TEA, BREAD]);
   });
 
+  it('takes the place of what the machine pushed and listed while it was a store without a hub', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await hub.sweep([TEA, BREAD]);
+    await settle();
+    const [branch] = branches;
+    await branch.services.mirror.write((db) =>
+      db.exec(`DELETE FROM link; UPDATE marks SET value = 1 WHERE name = 'push';
+        UPDATE products SET pushed_mark = 1; UPDATE skus SET pushed_mark = 1; UPDATE stocks SET pushed_mark = 1;
+        INSERT INTO branch_products (branch, product_id, digest) SELECT 'sub-1', product_id, 'old' FROM products`),
+    );
+    await branch.stop();
+    await branch.start();
+    const dearer = product('p1', 'Green tea', [
+      { sku: '10', price: 1250.5, stocks: { 'sub-1': ['A', 4], 'sub-2': ['A', 7] } },
+      { sku: '11', price: 2000, stocks: { 'sub-1': ['B', 0] } },
+    ]);
+    await hub.sweep([dearer, BREAD]);
+    await settle();
+    await expectLikeSingle(chain, [dearer, BREAD]);
+    await hub.sweep([]);
+    await settle();
+    const gone = 'SELECT product_id FROM products WHERE vanished_at IS NOT NULL ORDER BY 1';
+    expect(branch.rows(gone)).toEqual([{ product_id: 'p1' }, { product_id: 'p3' }]);
+  });
+
   it('comes whole with a snapshot, and what was of an earlier life goes', async () => {
     const chain = await openChain();
     const { hub, branches, settle } = chain;
