@@ -4,13 +4,12 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeq, newestSeqAt } from '../orders/mirror-file.ts';
 import { IS_OPEN, type OrderEvent, takesNothing } from '../orders/order.ts';
-import { noteSku } from '../orders/placed-lines.ts';
 import type { AckBranch, Acknowledgement, AckResult } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { HoldingBranches } from './holding-branches.ts';
+import { LineStocks, type Quantities, type StockQty } from './line-stocks.ts';
 import {
   HOLDS,
-  placesOfId,
   type SafetyRule,
   SafetyStock,
   type StockKey,
@@ -56,17 +55,6 @@ interface LedgerOrder {
   placedMs: number;
 }
 
-interface SentLine extends Record<'sku' | 'externalId' | 'name', string | null> {
-  number: number;
-  quantity: number | string | null;
-}
-
-type StockQty = StockKey & { qty: number };
-/** Quantities by target key of the stock. */
-type Quantities = Map<string, StockQty>;
-/** Stocks of each line, as they were found when the line first arrived. */
-type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
-
 /**
  * Writes the table `stock_steps`: how many pieces each event of an order takes from a stock or gives back, and whether
  * the POS has booked them. Example: event 7 takes 2, event 9 gives back 1. A line's stocks are found when the line
@@ -83,6 +71,7 @@ export class Reservations {
   readonly #ledger: StockLedger;
   readonly #editHoldMs: number;
   readonly #holding: HoldingBranches;
+  readonly #lines: LineStocks;
   #isBegun = false;
 
   constructor({
@@ -99,6 +88,7 @@ export class Reservations {
     this.#safetyStock = new SafetyStock(db);
     this.#ledger = new StockLedger(db);
     this.#holding = new HoldingBranches(db, branches);
+    this.#lines = new LineStocks(db, branches);
     this.#clock = clock;
     this.#branches = branches;
     this.#skewMs = skewMs;
@@ -249,7 +239,7 @@ export class Reservations {
     const areKnown = branches.every((id) =>
       this.#branches.all.some(({ subsidiaryId }) => subsidiaryId === id),
     );
-    if (!order || !areKnown || branches.some((id) => this.#isBranch(order.store, id))) return false;
+    if (!order || !areKnown || branches.some((id) => this.#lines.isBranch(order.store, id))) return false;
     const took = this.#sql.values<string>(
       'SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = +?',
       orderId.trim(),
@@ -329,7 +319,8 @@ export class Reservations {
       ...[orderId, asOf],
     );
     const [first] = was;
-    if (first === undefined || was.some((subsidiaryId) => this.#isBranch(store, subsidiaryId)))
+    const isRenamed = this.#lines.isForeign(store) && this.#lines.isIn(this.#had(orderId), was);
+    if (isRenamed || first === undefined || was.some((id) => this.#lines.isBranch(store, id)))
       return store ?? '';
     return this.#branches.externalIdOf(first) ?? first;
   }
@@ -398,8 +389,8 @@ export class Reservations {
     }
     if (order.linesSeq <= seq) {
       // The platform's quantity is unknown after an edit, a refund or an end, so even steps of 0 are added.
-      const isEdit = status === previousStatus || order.linesSeq === seq;
-      this.#follow(orderId, seq, isEdit || !known || takes === 0 || !hadTaken);
+      const isNews = status === previousStatus || !known || takes === 0 || !hadTaken;
+      this.#follow(orderId, seq, isNews, order.linesSeq === seq);
       return;
     }
     // A newer event edited the lines and will add their steps, so this event adds only the change of status.
@@ -408,12 +399,21 @@ export class Reservations {
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
   }
 
-  /** Adds the difference to the earlier steps as a step: had 2, now 3 → +1. With `isNews`, also a difference of 0. */
-  #follow(orderId: string, seq: number, isNews: boolean): void {
+  /**
+   * Adds the difference to the earlier steps as a step: had 2, now 3 → +1. With `isNews`, also a difference of 0; with
+   * `isEdit` too, unless only the branch's name changed.
+   */
+  #follow(orderId: string, seq: number, isNews: boolean, isEdit = false): void {
     const order = this.#known(orderId);
     if (!order) return;
     const had = this.#had(orderId);
-    const lines = this.#look(orderId);
+    const store = this.#order(orderId)?.store ?? null;
+    const { lines, formerName } = this.#lines.find(orderId, store, had);
+    if (formerName !== undefined) {
+      // The POS of the renamed branch has acknowledged the order under the earlier name, and need not do it again.
+      const carry = 'UPDATE OR IGNORE order_acks SET branch = ? WHERE order_id = ? AND branch = ?';
+      this.#sql.run(carry, store, orderId, formerName);
+    }
     const taken: Quantities = order.takes === 1 ? lines : new Map();
     const delta: Quantities = new Map();
     for (const [key, { sku, subsidiaryId }] of [...had, ...lines]) {
@@ -421,7 +421,8 @@ export class Reservations {
       delta.set(key, { sku, subsidiaryId, qty });
     }
     const isChanged = [...delta.values()].some(({ qty }) => qty !== 0);
-    if (isNews || isChanged) this.#addSteps(orderId, seq, delta, delta);
+    if (isNews || isChanged || (isEdit && formerName === undefined))
+      this.#addSteps(orderId, seq, delta, delta);
   }
 
   /** Adds a step for each of these stocks, of 0 pieces if `delta` lacks the stock. */
@@ -479,73 +480,6 @@ export class Reservations {
       orderId,
     );
     return new Map(rows.map((row) => [stockTarget(row), row]));
-  }
-
-  /** Returns the quantities that the order's lines take from stocks. Finds and stores the stocks of new lines. */
-  #look(orderId: string): Quantities {
-    const store = this.#order(orderId)?.store ?? null;
-    const text = 'SELECT places, is_unplaced AS isUnplaced FROM ledger_orders WHERE order_id = ?';
-    const before = this.#sql.row<{ places: string; isUnplaced: number }>(text, orderId);
-    const places = JSON.parse(before?.places ?? '{}') as LinePlaces;
-    const quantities: Quantities = new Map();
-    let isUnplaced = 0;
-    const lines = `SELECT line AS number, sku, product_external_id AS externalId, product_name AS name, quantity
-      FROM order_items WHERE order_id = ?`;
-    for (const { number, sku, externalId, name, quantity } of this.#sql.rows<SentLine>(lines, orderId)) {
-      const sent = quantity === null ? 0 : Number(quantity);
-      const qty = Number.isFinite(sent) ? Math.max(0, sent) : 0;
-      const line = JSON.stringify([store, externalId, externalId === null ? name : null]);
-      const found = places[line] ?? this.#placesOf(store, externalId, name);
-      if (found.length > 0) places[line] = found;
-      if (sku === null) noteSku(this.#sql, orderId, number, found);
-      // A line of 0 takes nothing, but its stocks are stored, because an edit may raise its quantity.
-      if (qty === 0) continue;
-      if (found.length === 0) isUnplaced = 1;
-      for (const [sku, subsidiaryId] of found) {
-        const key = stockTarget({ sku, subsidiaryId });
-        // Rounds sums of decimal fractions (weights), which floating-point numbers represent inexactly.
-        const sum = Number(((quantities.get(key)?.qty ?? 0) + qty).toFixed(9));
-        quantities.set(key, { sku, subsidiaryId, qty: sum });
-      }
-    }
-    const now = JSON.stringify(places);
-    if (now !== before?.places || isUnplaced !== before.isUnplaced) {
-      const note = 'UPDATE ledger_orders SET places = ?, is_unplaced = ? WHERE order_id = ?';
-      this.#sql.run(note, now, isUnplaced, orderId);
-    }
-    return quantities;
-  }
-
-  /**
-   * Returns the stocks of a line. If its id is unknown or missing, as for an item with modifiers (the platform's
-   * document, "Item"), its name is looked up. If the product has several skus, the stocks of all are returned.
-   */
-  #placesOf(store: string | null, externalId: string | null, name: string | null): LinePlaces[string] {
-    const byId = externalId === null ? [] : placesOfId(this.#sql, externalId);
-    const places =
-      byId.length > 0 || name === null
-        ? byId
-        : this.#sql.rows<StockKey>(
-            `SELECT k.sku, k.subsidiary_id AS subsidiaryId
-             FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = +?`,
-            name,
-          );
-    return places
-      .filter(({ subsidiaryId }) => this.#isBranch(store, subsidiaryId))
-      .map(({ sku, subsidiaryId }) => [sku, subsidiaryId]);
-  }
-
-  /**
-   * Whether an order's store may be this branch. The store is the branch's external id, or its internal id if it has
-   * none. An unknown store may be any branch without a configured external id. Pieces are held back in each such
-   * branch, because selling too little is better than selling too much.
-   */
-  #isBranch(store: string | null, subsidiaryId: string): boolean {
-    if (store === null || store === subsidiaryId) return true;
-    const externalId = this.#branches.externalIdOf(subsidiaryId);
-    if (externalId !== undefined) return store === externalId;
-    const stocked = 'SELECT 1 FROM stocks WHERE subsidiary_id = ? LIMIT 1';
-    return this.#branches.idOf(store) === undefined && this.#sql.value(stocked, store) === undefined;
   }
 
   /** Returns the earliest time at which the order may have been placed, by this machine's clock; 0 if unknown. */

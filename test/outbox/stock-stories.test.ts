@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { eachOrder } from '../../src/orders/order-queries.ts';
+import { eachOrder, ordersToBook } from '../../src/orders/order-queries.ts';
 import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 
 const HOLDING = { skipUnchanged: true, holdBack: true, sendAsIs: false, trustMs: 600_000 };
@@ -69,6 +69,76 @@ it('stock: a branch whose id is corrected keeps what an order of the old one too
   const corrected = outgoing(out.db, [{ subsidiaryId: 's1', externalId: 'North' }, BRANCHES[1]!]);
   corrected.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 8] } }])]);
   expect(send(corrected)).toEqual({});
+});
+
+it('stock: an order whose branch is renamed at the platform keeps what it took, before and after the configuration', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  count(out, 'B', 10);
+  expect(send(out)).toEqual({ 'sku:11@s1': 8 });
+  order(out, 'o1', 'Norte', [['B', 2]], 'inProcess');
+  expect(send(out)).toEqual({});
+  order(out, 'o1', 'Norte', [
+    ['B', 3],
+    ['C', 1],
+  ]);
+  count(out, 'C', 5);
+  expect(send(out)).toEqual({ 'sku:11@s1': 7, 'sku:12@s1': 4 });
+  const followed = outgoing(out.db, [{ subsidiaryId: 's1', externalId: 'Norte' }, BRANCHES[1]!]);
+  expect(send(followed)).toEqual({});
+  order(followed, 'o1', 'B2', [['B', 3]]);
+  expect(send(followed)).toEqual({ 'sku:11@s1': 10, 'sku:12@s1': 5 });
+});
+
+it('stock: an order that moved to a branch the configuration gets later is taken off that branch then', () => {
+  const out = outgoing(undefined, [BRANCHES[0]!]);
+  out.sweep([TEA]);
+  out.reservations.begin(true);
+  order(out, 'o1', 'B1', [['B', 2]]);
+  count(out, 'B', 10);
+  expect(send(out)).toEqual({ 'sku:11@s1': 8 });
+  order(out, 'o1', 'B2', [['B', 2]], 'inProcess');
+  expect(send(out)).toEqual({});
+  const both = outgoing(out.db);
+  count(both, 'B', 20, 's2');
+  expect(send(both)).toEqual({ 'sku:11@s1': 10, 'sku:11@s2': 18 });
+});
+
+const NORTE = [{ subsidiaryId: 's1', externalId: 'Norte' }, BRANCHES[1]!];
+
+it.each([
+  ['before the configuration follows', BRANCHES],
+  ['after the configuration followed', NORTE],
+])(
+  'stock: an order that is acknowledged, and whose branch is renamed %s, is not to book again',
+  (_when, branches) => {
+    const out = holding();
+    const toBook = () => ordersToBook(out.db, { after: 0, limit: 9 }).map(({ orderId }) => orderId);
+    order(out, 'o1', 'B1', [['B', 2]], 'payment-approved');
+    expect(booked(out)).toBe('new');
+    const later = outgoing(out.db, branches);
+    order(later, 'o1', 'Norte', [['B', 2]], 'inProcess');
+    expect(send(later)).toEqual({});
+    expect(toBook()).toEqual([]);
+    // An edit under the new name still counts as one of an acknowledged order.
+    order(later, 'o1', 'Norte', [['B', 3]], 'inProcess');
+    send(later);
+    expect(ordersToBook(out.db, { after: 0, limit: 9 })).toMatchObject([
+      { acknowledgedAt: expect.any(String) },
+    ]);
+    expect(booked(later)).toBe('new');
+    expect(toBook()).toEqual([]);
+  },
+);
+
+it('stock: an acknowledgement between the rename of a branch and that of the configuration counts under the new name', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]], 'payment-approved');
+  send(out);
+  order(out, 'o1', 'Norte', [['B', 2]], 'inProcess');
+  expect(booked(out, 1)).toBe('new');
+  send(out);
+  expect(ordersToBook(out.db, { after: 0, limit: 9 })).toEqual([]);
 });
 
 it('stock: an edit of an acknowledged order is kept back until it is acknowledged again', () => {

@@ -1,0 +1,146 @@
+import type Database from 'better-sqlite3';
+import type { BranchDirectory } from '../catalog/product.ts';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { noteSku } from '../orders/placed-lines.ts';
+import { placesOfId, type StockKey, stockTarget } from './stock-ledger.ts';
+
+interface SentLine extends Record<'sku' | 'externalId' | 'name', string | null> {
+  number: number;
+  quantity: number | string | null;
+}
+
+export type StockQty = StockKey & { qty: number };
+/** Quantities by target key of the stock. */
+export type Quantities = Map<string, StockQty>;
+/** Stocks of each line, as they were found when the line first arrived. The key begins with the order's store. */
+type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
+
+interface FoundLines {
+  /** Quantities that the order's lines take from stocks. */
+  lines: Quantities;
+  /** Earlier external id of the order's branch, if the platform has given that branch the order's present store as id. */
+  formerName?: string | undefined;
+}
+
+/** Finds the stocks of order lines and stores them in `ledger_orders`. The caller opens the transaction. */
+export class LineStocks {
+  readonly #sql: Sql;
+  readonly #branches: BranchDirectory;
+
+  constructor(db: Database.Database, branches: BranchDirectory) {
+    this.#sql = sqlOf(db);
+    this.#branches = branches;
+  }
+
+  /**
+   * Finds and stores the stocks of new lines. An order whose store no branch is configured for stays in the branch that
+   * it was in, because a branch is usually renamed first at the platform. `had` is what the order took until now.
+   */
+  find(orderId: string, store: string | null, had: Quantities): FoundLines {
+    const text = 'SELECT places, is_unplaced AS isUnplaced FROM ledger_orders WHERE order_id = ?';
+    const before = this.#sql.row<{ places: string; isUnplaced: number }>(text, orderId);
+    const places = JSON.parse(before?.places ?? '{}') as LinePlaces;
+    const former = this.#formerStore(places, store, had);
+    const isStaying = former !== undefined && this.isForeign(store);
+    const named = isStaying ? former : store;
+    const quantities: Quantities = new Map();
+    // An order that stays is resolved again at the next start, when the configuration may name its store.
+    let isUnplaced = Number(isStaying);
+    const lines = `SELECT line AS number, sku, product_external_id AS externalId, product_name AS name, quantity
+      FROM order_items WHERE order_id = ?`;
+    for (const { number, sku, externalId, name, quantity } of this.#sql.rows<SentLine>(lines, orderId)) {
+      const sent = quantity === null ? 0 : Number(quantity);
+      const qty = Number.isFinite(sent) ? Math.max(0, sent) : 0;
+      const line = JSON.stringify([named, externalId, externalId === null ? name : null]);
+      const found = places[line] ?? this.#placesOf(named, externalId, name);
+      if (found.length > 0) places[line] = found;
+      if (sku === null) noteSku(this.#sql, orderId, number, found);
+      // A line of 0 takes nothing, but its stocks are stored, because an edit may raise its quantity.
+      if (qty === 0) continue;
+      if (found.length === 0) isUnplaced = 1;
+      for (const [sku, subsidiaryId] of found) {
+        const key = stockTarget({ sku, subsidiaryId });
+        // Rounds sums of decimal fractions (weights), which floating-point numbers represent inexactly.
+        const sum = Number(((quantities.get(key)?.qty ?? 0) + qty).toFixed(9));
+        quantities.set(key, { sku, subsidiaryId, qty: sum });
+      }
+    }
+    const now = JSON.stringify(places);
+    if (now !== before?.places || isUnplaced !== before.isUnplaced) {
+      const note = 'UPDATE ledger_orders SET places = ?, is_unplaced = ? WHERE order_id = ?';
+      this.#sql.run(note, now, isUnplaced, orderId);
+    }
+    const taken = [...quantities.values()].map(({ subsidiaryId }) => subsidiaryId);
+    const isRenamed = isStaying || this.isIn(had, taken);
+    return { lines: quantities, formerName: isRenamed ? former : undefined };
+  }
+
+  /**
+   * Returns the store under which the stocks that the order takes were found, if either that store or the present one is
+   * configured but not both; only then may both be names of the same branch.
+   */
+  #formerStore(places: LinePlaces, store: string | null, had: Quantities): string | undefined {
+    const stores = Object.entries(places)
+      .filter(([, found]) => found.some(([sku, subsidiaryId]) => isTaken(had, { sku, subsidiaryId })))
+      .map(([line]) => (JSON.parse(line) as [string | null])[0]);
+    const [former] = stores;
+    if (typeof former !== 'string' || stores.includes(store)) return undefined;
+    return this.isForeign(former) === this.isForeign(store) ? undefined : former;
+  }
+
+  /**
+   * Returns the stocks of a line. If its id is unknown or missing, as for an item with modifiers (the platform's
+   * document, "Item"), its name is looked up. If the product has several skus, the stocks of all are returned.
+   */
+  #placesOf(store: string | null, externalId: string | null, name: string | null): LinePlaces[string] {
+    const byId = externalId === null ? [] : placesOfId(this.#sql, externalId);
+    const places =
+      byId.length > 0 || name === null
+        ? byId
+        : this.#sql.rows<StockKey>(
+            `SELECT k.sku, k.subsidiary_id AS subsidiaryId
+             FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = +?`,
+            name,
+          );
+    return places
+      .filter(({ subsidiaryId }) => this.isBranch(store, subsidiaryId))
+      .map(({ sku, subsidiaryId }) => [sku, subsidiaryId]);
+  }
+
+  /**
+   * Whether an order's store may be this branch. The store is the branch's external id, or its internal id if it has
+   * none. An unknown store may be any branch without a configured external id. Pieces are held back in each such
+   * branch, because selling too little is better than selling too much.
+   */
+  isBranch(store: string | null, subsidiaryId: string): boolean {
+    if (store === null || store === subsidiaryId) return true;
+    const externalId = this.#branches.externalIdOf(subsidiaryId);
+    if (externalId !== undefined) return store === externalId;
+    return this.#branches.idOf(store) === undefined && !this.#isStocked(store);
+  }
+
+  /** Whether neither the configuration nor the catalogue has this store. It may be the new id of a branch. */
+  isForeign(store: string | null): boolean {
+    const isConfigured = this.#branches.all.some(
+      ({ subsidiaryId, externalId }) => store === subsidiaryId || store === externalId,
+    );
+    return store !== null && !isConfigured && !this.#isStocked(store);
+  }
+
+  /** Whether the order takes something in each of these branches (internal ids), and there is at least one. */
+  isIn(had: Quantities, subsidiaryIds: readonly string[]): boolean {
+    const takesIn = (id: string) =>
+      [...had.values()].some(({ subsidiaryId, qty }) => qty > 0 && subsidiaryId === id);
+    return subsidiaryIds.length > 0 && subsidiaryIds.every(takesIn);
+  }
+
+  #isStocked(subsidiaryId: string): boolean {
+    return (
+      this.#sql.value('SELECT 1 FROM stocks WHERE subsidiary_id = ? LIMIT 1', subsidiaryId) !== undefined
+    );
+  }
+}
+
+function isTaken(had: Quantities, place: StockKey): boolean {
+  return (had.get(stockTarget(place))?.qty ?? 0) > 0;
+}
