@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { BranchDirectory } from '../catalog/product.ts';
+import type { Branch, BranchDirectory } from '../catalog/product.ts';
 import { isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN } from '../orders/order.ts';
@@ -10,9 +10,13 @@ const JUST_CAME_MS = 10 * 60_000;
 /** An open order this old counts as booked, if its POS acknowledges orders but never acknowledged this one. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
 
-/** Keys of branches: `now` are all that must hold back, `on` those that start to, and `off` those that stop. */
+/**
+ * Keys of branches: `now` are all that must hold back, `on` those that start to, and `off` those that stop. `names` are
+ * the new external ids of branches that go on.
+ */
 interface HoldBackSwitch {
   now: ReadonlySet<string>;
+  names: string[];
   on: string[];
   off: string[];
 }
@@ -50,19 +54,51 @@ export class HoldingBranches {
     if (seen === this.#seen) return undefined;
     const before = new Set(this.#sql.values<string>('SELECT subsidiary_id FROM holding_branches'));
     const now = holdingKeys(this.#branches.all, setting, acknowledgingStores(this.#db));
-    if (before.size === now.size && [...now].every((key) => before.has(key))) {
+    const names: string[] = [];
+    for (const { subsidiaryId, externalId } of setting === 'auto' ? this.#renamed(before, now) : []) {
+      now.add(subsidiaryId);
+      names.push(externalId);
+    }
+    if (names.length === 0 && before.size === now.size && [...now].every((key) => before.has(key))) {
       this.#seen = seen;
       return undefined;
     }
     const has = (keys: ReadonlySet<string>, key: string) => keys.has(key) || keys.has(EVERY_BRANCH);
     return {
       now,
+      names,
       on: [...now].filter((key) => !has(before, key)),
       off: [...before].filter((key) => !has(now, key)),
     };
   }
 
-  apply({ now, off }: HoldBackSwitch): void {
+  /**
+   * Returns branches that hold back and lack only an acknowledgement under their external id, while the configuration
+   * no longer has a store whose POS acknowledged: they were renamed.
+   */
+  #renamed(before: ReadonlySet<string>, now: ReadonlySet<string>): Record<keyof Branch, string>[] {
+    if (this.#formerStores().length === 0) return [];
+    return this.#branches.all.flatMap(({ subsidiaryId, externalId }) =>
+      subsidiaryId !== null && externalId !== null && before.has(subsidiaryId) && !now.has(subsidiaryId)
+        ? [{ subsidiaryId, externalId }]
+        : [],
+    );
+  }
+
+  /** Returns the stores whose POS has acknowledged an order and that belong to no configured branch. */
+  #formerStores(): string[] {
+    const { all } = this.#branches;
+    const configured = new Set(all.flatMap((branch) => storesOf(branch, all)));
+    return [...acknowledgingStores(this.#db)].filter((store) => !configured.has(store));
+  }
+
+  apply({ now, off, names }: HoldBackSwitch): void {
+    // A renamed branch gets the times of its earlier name. If several stores may be that, it gets their widest span.
+    const carry = `INSERT OR IGNORE INTO acknowledging_stores (store, first_at, last_at)
+      SELECT @name, min(first_at), max(last_at) FROM acknowledging_stores
+      WHERE store IN (SELECT value FROM json_each(@former))`;
+    const former = JSON.stringify(names.length > 0 ? this.#formerStores() : []);
+    for (const name of names) this.#sql.run(carry, { name, former });
     this.#sql.run('DELETE FROM holding_branches');
     for (const key of now) this.#sql.run('INSERT INTO holding_branches (subsidiary_id) VALUES (?)', key);
     for (const key of off) {

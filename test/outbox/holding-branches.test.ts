@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { waitingOrders } from '../../src/orders/order-queries.ts';
 import { holdBackOf, holdingKeys } from '../../src/outbox/hold-back.ts';
 import { send } from './held-back-steps.ts';
 import { BRANCHES, order, outgoing, product, SEND_ALL, tempMirror } from './outbox-fixture.ts';
@@ -150,5 +151,38 @@ describe('the hold-back that is on by itself', () => {
     expect(send(out, 'done', AUTO)).toEqual([3]);
     order(out, 'o2', 'B1', [['A', 2]], 'cancel');
     expect(send(out, 'done', AUTO)).toEqual([5]);
+  });
+
+  it('goes on where the configuration follows a rename of the branch, and its orders wait for the POS', () => {
+    const { out, count } = shop();
+    order(out, 'o1', 'B1', [['B', 1]], 'payment-approved');
+    out.reservations.acknowledge(['o1'], 'http');
+    order(out, 'o2', 'B1', [['A', 2]], 'payment-approved');
+    expect(count('B', 5)).toEqual([5]);
+    const renamed = outgoing(out.db, [{ subsidiaryId: 's1', externalId: 'North' }, BRANCHES[1]!]);
+    renamed.reservations.begin('auto');
+    expect(renamed.reservations.isSwitchDue('auto')).toBe(false);
+    renamed.accept('stock', [{ externalId: 'A', qty: 10 }]);
+    renamed.accept('stock', [{ externalId: 'B', qty: 4 }]);
+    expect(send(renamed, 'done', AUTO)).toEqual([8, 4]);
+    order(renamed, 'o3', 'North', [['A', 1]], 'payment-approved');
+    const waiting = waitingOrders(renamed.db, renamed.clock.nowMs() + 10 * MINUTE_MS, 9);
+    expect(waiting.map(({ orderId }) => orderId)).toContain('o3');
+    renamed.accept('stock', [{ externalId: 'C', qty: 10 }]);
+    order(renamed, 'o4', 'B2', [['C', 1]], 'payment-approved');
+    expect(send(renamed, 'done', AUTO)).toEqual([10, 7]);
+  });
+
+  it('goes off in a branch whose ids were mixed up with those of the branch that acknowledges', () => {
+    const { out } = shop();
+    order(out, 'o1', 'B1', [['B', 1]]);
+    out.reservations.acknowledge(['o1'], 'http');
+    out.reservations.begin('auto');
+    const put = outgoing(out.db, [
+      { subsidiaryId: 's1', externalId: 'B2' },
+      { subsidiaryId: 's2', externalId: 'B1' },
+    ]);
+    put.reservations.begin('auto');
+    expect(out.db.prepare('SELECT subsidiary_id FROM holding_branches').pluck().all()).toEqual(['s2']);
   });
 });
