@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Agent, request } from 'undici';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { freePort } from '../support/free-port.ts';
 import { type ApiRig, openApi } from './api-rig.ts';
 
 const KEY = 'key-of-this-test';

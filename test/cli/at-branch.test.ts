@@ -2,9 +2,9 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freePort } from '../support/free-port.ts';
 import { invoke } from './invoke.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'tillsync-at-branch-'));

@@ -9,8 +9,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { freePortBeside } from '../../src/cli/init/machine.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { sampleConfig } from '../../src/config/reference.ts';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { identityOf } from '../../src/support/recovery-phrase.ts';
+import { freePort } from '../support/free-port.ts';
 import { type NewPlace, newPlace, type Script, talk } from './init-rig.ts';
 import { invoke } from './invoke.ts';
 

@@ -3,8 +3,8 @@ import { existsSync, mkdirSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { invoke } from '../cli/invoke.ts';
+import { freePort } from '../support/free-port.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 

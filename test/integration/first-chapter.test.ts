@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, expect, it } from 'vitest';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { freePort } from '../support/free-port.ts';
 import { MAIN, NODE, ROOT, until } from '../support/workplace.ts';
 
 const TEST_MS = 120_000;
@@ -69,6 +69,11 @@ async function productNames(): Promise<string> {
   return products.map(({ name }: { name: string }) => name).join(', ');
 }
 
+async function redFindings(): Promise<unknown[]> {
+  const { verdict } = JSON.parse((await answer(localPort, '/v1/status')) ?? '{}');
+  return verdict.findings.filter(({ level }: { level: string }) => level === 'red');
+}
+
 /**
  * Types the chapter's commands, and waits until the POS has the order of the second block. Returns the product names.
  */
@@ -91,9 +96,10 @@ async function followChapter(): Promise<string> {
     const { events } = JSON.parse((await answer(localPort, '/v1/orders?after=0&limit=500')) ?? '{}');
     return events.length > JSON.parse(before).events.length;
   });
-  const { verdict, tokens } = JSON.parse((await answer(localPort, '/v1/status')) ?? '{}');
+  const { tokens } = JSON.parse((await answer(localPort, '/v1/status')) ?? '{}');
   expect(tokens.state).toBe('ok');
-  expect(verdict.level).not.toBe('red');
+  // On a busy machine a flow may be late at first.
+  await expect.poll(redFindings, { timeout: 30_000 }).toEqual([]);
   await endTerminal();
   return names;
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { chmodSync, chownSync, existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { freePort } from '../support/free-port.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 
 const DAEMON = 61_001;

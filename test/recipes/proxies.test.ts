@@ -5,7 +5,7 @@ import path from 'node:path';
 import tls from 'node:tls';
 import Database from 'better-sqlite3';
 import { afterEach, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { freePort } from '../support/free-port.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 

@@ -4,9 +4,9 @@ import path from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { connect, nkeyAuthenticator } from '@nats-io/transport-node';
 import Database from 'better-sqlite3';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { pruneFeed } from '../../src/link/hub-feed.ts';
 import { STREAM } from '../../src/link/server-config.ts';
+import { freePort } from './free-port.ts';
 import { type NatsServer, startNatsServer } from './nats-server.ts';
 import {
   COMPILED,

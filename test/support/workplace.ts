@@ -7,12 +7,13 @@ import Database from 'better-sqlite3';
 import type { Config } from '../../src/config/config-type.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../src/demo/demo-pos.ts';
-import { demoConfig, freePort } from '../../src/demo/sandbox-platform.ts';
+import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import type { SandboxServerOptions } from '../../src/sandbox/shop.ts';
 import { COMPILED_CODE } from './compiled-code.ts';
 import { seededRandom } from './fake-clock.ts';
+import { freePort } from './free-port.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 export const NODE = path.join(ROOT, 'node_modules/.bin/node');
