@@ -7,6 +7,7 @@ import { systemClock } from '../../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
 import { InProcessServer } from '../../link/in-process.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
+import { limitMs } from '../../support/shared-config.ts';
 import { MAIN, NODE, openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
 
 export const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
@@ -146,6 +147,8 @@ export async function openPage(
   isShown = true,
 ): Promise<OpenedPage> {
   const context = await browser.newContext({ locale: 'en-US', ...options });
+  // Playwright's limit is for an idle machine.
+  context.setDefaultTimeout(limitMs(30_000));
   const page = await context.newPage();
   const complaints: string[] = [];
   const asked: string[] = [];
