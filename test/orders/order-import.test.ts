@@ -2,6 +2,7 @@ import { readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
+import { limitMs } from '../support/shared-config.ts';
 import {
   heldNotifications,
   importJson,
@@ -237,7 +238,8 @@ describe('a poll', () => {
   });
 });
 
-describe('callbacks during a large import', () => {
+// The import's thread and the test share two cores with all other tests.
+describe('callbacks during a large import', { timeout: limitMs(60_000) }, () => {
   it('are kept between its transactions, and its older word does not undo them', async () => {
     const { mirror } = openTestMirror();
     const run = poll(mirror, orders(MANY), 0);
