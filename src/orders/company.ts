@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
+import { setMark } from '../db/marks.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { setMark } from './marks.ts';
 import { newestSeq } from './mirror-file.ts';
 
 /** The company (`websiteId` in the document) of the oldest and of the newest order in the mirror. */

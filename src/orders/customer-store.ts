@@ -1,10 +1,10 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
+import { mark } from '../db/marks.ts';
 import { sqlOf, walBytes } from '../db/sqlite.ts';
 import { truncateWal, WAL_BYTES_MAX } from '../db/wal.ts';
 import { forgetCustomer, forgetQuarantined, TO_CLEAN } from './anonymize.ts';
 import type { OrderSpellings } from './field-aliases.ts';
-import { mark } from './marks.ts';
 import type { MirrorFile } from './mirror-file.ts';
 
 interface CustomerStoreOptions {

@@ -1,5 +1,5 @@
+import { mark } from '../db/marks.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { mark } from './marks.ts';
 import { type MirrorFile, newestSeq } from './mirror-file.ts';
 import type { MirroredOrder } from './mirrored-order.ts';
 import { IS_OPEN, type OrderEvent, type OrderFilter, type OrderHistory } from './order.ts';

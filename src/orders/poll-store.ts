@@ -1,5 +1,5 @@
 import type { Freshness } from '../core/alarm.ts';
-import { mark, setMark } from './marks.ts';
+import { mark, setMark } from '../db/marks.ts';
 import type { MirrorFile } from './mirror-file.ts';
 
 const ASKED = 'orders.asked-ms';

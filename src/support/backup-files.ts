@@ -4,6 +4,7 @@ import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { stampMs } from '../core/files.ts';
 import { systemHolders } from '../db/lease.ts';
+import { mark, setMark } from '../db/marks.ts';
 
 /** Name of an automatic backup: the shop's label, the time, and whether the backup is differential. */
 const NAME = /^(tillsync-.+-)(\d{8}T\d{6}Z)(\.differential)?\.tar\.gz(?:\.age)?$/;
@@ -84,15 +85,12 @@ function isDirectory(path: string): boolean {
  */
 export function differentialState(db: Database.Database): { notedMs: number | undefined; news: string } {
   const value = (sql: string) => db.prepare<[], number | string | null>(sql).pluck().get() ?? '';
-  const mark = (name: string) => value(`SELECT value FROM marks WHERE name = '${name}'`);
-  const noted = mark('backup.noted');
+  const notedMs = mark(db, 'backup.noted');
   const acked = value('SELECT max(acked_at) FROM order_acks');
   const acks = value(`SELECT count(*) FROM order_acks WHERE acked_at = '${acked}'`);
   const audited = value('SELECT max(audit_id) FROM audit');
-  return {
-    notedMs: typeof noted === 'number' ? noted : undefined,
-    news: [noted, acked, acks, audited, mark('outbox.version'), mark('outbox.settled')].join(' '),
-  };
+  const outbox = ['outbox.version', 'outbox.settled'].map((name) => mark(db, name));
+  return { notedMs, news: [notedMs, acked, acks, audited, ...outbox].join(' ') };
 }
 
 /**
@@ -100,33 +98,27 @@ export function differentialState(db: Database.Database): { notedMs: number | un
  * differential backups have this time in their names, so that they never overwrite those of another machine.
  */
 export function noteBackup(db: Database.Database, atMs: number): void {
-  db.prepare(
-    "INSERT INTO marks (name, value) VALUES ('backup.noted', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-  ).run(atMs);
+  setMark(db, 'backup.noted', atMs);
 }
 
 /** Notes the time in the name of the backup for which `backup.after` succeeded. */
 export function noteHandedOn(db: Database.Database, atMs: number): void {
-  db.prepare(
-    "INSERT INTO marks (name, value) VALUES ('backup.handed-on', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-  ).run(atMs);
+  setMark(db, 'backup.handed-on', atMs);
 }
 
 /** Returns the time that `noteHandedOn` noted last; undefined if none. */
 export function handedOnMs(db: Database.Database): number | undefined {
-  return db.prepare<[], number>("SELECT value FROM marks WHERE name = 'backup.handed-on'").pluck().get();
+  return mark(db, 'backup.handed-on');
 }
 
 /** Notes that the hub has the newest backups of this branch. */
 export function noteAtHub(db: Database.Database, atMs: number): void {
-  db.prepare(
-    "INSERT INTO marks (name, value) VALUES ('backup.hub', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-  ).run(atMs);
+  setMark(db, 'backup.hub', atMs);
 }
 
 /** Returns when the hub had the newest backups of this branch; undefined if it never did. */
 export function atHubMs(db: Database.Database): number | undefined {
-  return db.prepare<[], number>("SELECT value FROM marks WHERE name = 'backup.hub'").pluck().get();
+  return mark(db, 'backup.hub');
 }
 
 /** Deletes files of killed processes. A file's name is `start` and the id of its process. */

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import { sqlOf } from '../db/sqlite.ts';
+import { sqlOf } from './sqlite.ts';
 
 /** Numbers that the mirror keeps by name, in table `marks`. */
 
