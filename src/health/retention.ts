@@ -5,6 +5,7 @@ import type { Log } from '../core/log.ts';
 import { rest } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
+import { mark } from '../db/marks.ts';
 import { sqlOf, usedBytes } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
 import { customersOf, noteToClean, TO_CLEAN } from '../orders/anonymize.ts';
@@ -212,7 +213,7 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
 const FIRST_AFTER_MS = 300_000;
 const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
-/** Time for which nothing is deleted while nobody has told whether this machine's clock is right. */
+/** Longest time for which nothing is deleted because this machine's clock was not compared with the platform's yet. */
 const CLOCK_AWAITED_MS = 24 * 3_600_000;
 /** Time past its retention after which customer data raises an alarm. A reader or a full disk may delay deletion. */
 const LATE_MS = 24 * 3_600_000;
@@ -253,7 +254,7 @@ interface RetentionReport {
 export async function retentionLoop(options: RetentionOptions, signal: AbortSignal): Promise<void> {
   const { clock, mirror, settings, skewMs, log, beat } = options;
   const startMs = clock.monotonicMs();
-  /** Whether the clock was compared, or could not be for so long that the machine's own must do. */
+  /** Returns whether the clock was compared with the platform's, or could not be compared for `CLOCK_AWAITED_MS`. */
   const isClockKnown = () => skewMs() !== undefined || clock.monotonicMs() - startMs >= CLOCK_AWAITED_MS;
   let runDueMs = clock.monotonicMs() + FIRST_AFTER_MS;
   const customers = new CustomerMonitor(options);
@@ -276,6 +277,14 @@ export async function retentionLoop(options: RetentionOptions, signal: AbortSign
     }
     await rest(clock, LOOK_EVERY_MS, signal, beat);
   }
+}
+
+/**
+ * Returns the present time by the earlier of this machine's clock and the platform's. By a clock that is ahead, young
+ * rows would look old.
+ */
+function presentMs({ clock, skewMs }: Pick<RetentionOptions, 'clock' | 'skewMs'>): number {
+  return clock.nowMs() + Math.min(0, skewMs() ?? 0);
 }
 
 const CUT_SHORT =
@@ -303,12 +312,11 @@ class CustomerMonitor {
   }
 
   #areLate(failingMs: number): boolean {
-    const { mirror, settings, clock } = this.#o;
-    const { customers } = retentionCuts(settings, clock.nowMs() - LATE_MS, 0);
-    const toClean = 'SELECT value FROM marks WHERE name = ?';
+    const { mirror, settings } = this.#o;
+    const { customers } = retentionCuts(settings, presentMs(this.#o) - LATE_MS, 0);
     return mirror.read((db) => {
       if (customers !== null && customersOf(db, customers, 1).length > 0) return true;
-      return failingMs >= LATE_MS && (sqlOf(db).value(toClean, TO_CLEAN) ?? 0) !== 0;
+      return failingMs >= LATE_MS && (mark(db, TO_CLEAN) ?? 0) !== 0;
     });
   }
 }
@@ -320,8 +328,7 @@ class CustomerMonitor {
 export async function retentionRun(options: RetentionOptions, signal: AbortSignal): Promise<RetentionReport> {
   const { mirror, settings, leases, alarms, clock, beat } = options;
   const report: RetentionReport = { dropped: {}, forgotten: 0, usedBytes: 0, pressure: 0, isComplete: true };
-  // If this machine's clock is ahead, everything would look old.
-  const nowMs = clock.nowMs() + Math.min(0, options.skewMs() ?? 0);
+  const nowMs = presentMs(options);
   /** The lease is acquired only if there is something to delete. */
   const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
   /**
