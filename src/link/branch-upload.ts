@@ -159,16 +159,22 @@ function waitingChanges(db: Database.Database, priority: number): OutboxChange[]
   return new OutboxQueue(db).all(which, priority);
 }
 
+const NOTHING_READ = { seq: 0, latest: '' };
 /**
- * Returns by `asOfSeq` the latest time at which the hub observed an event that the count covers, because the hub cannot
- * compare the branch's own event numbers. The newest event may have an early time: a snapshot ends with old orders.
+ * For each mirror, the latest observation time of the events up to `seq`. An upload reads only the events after them.
+ */
+const timesRead = new WeakMap<Database.Database, typeof NOTHING_READ>();
+
+/**
+ * Returns, by `asOfSeq`, the latest observation time of the events that a count covers; the hub cannot compare the
+ * branch's event numbers. The newest event may have an earlier time, because a snapshot ends with old orders.
  */
 function coveredTimes(db: Database.Database, waiting: readonly OutboxChange[]): Map<number, string> {
   const times = new Map<number, string>();
   const counts = waiting.filter(({ kind }) => kind === 'stock');
   const seqs = [...new Set(counts.map(({ asOfSeq }) => asOfSeq))].sort((a, b) => a - b);
-  let latest = '';
-  let after = 0;
+  const read = timesRead.get(db) ?? NOTHING_READ;
+  let { seq: after, latest } = read.seq <= (seqs[0] ?? 0) ? read : NOTHING_READ;
   for (const seq of seqs) {
     const sql = 'SELECT max(observed_at) FROM order_events WHERE seq > ? AND seq <= ?';
     const time = sqlOf(db).value<string | null>(sql, after, seq) ?? '';
@@ -176,6 +182,7 @@ function coveredTimes(db: Database.Database, waiting: readonly OutboxChange[]): 
     if (latest !== '') times.set(seq, latest);
     after = seq;
   }
+  if (after > read.seq) timesRead.set(db, { seq: after, latest });
   return times;
 }
 
