@@ -343,6 +343,7 @@ class HookQueue {
       deliveries: this.#unnoted,
     };
     await this.#cursors.moved(this.#key, moved);
+    this.#notedSeq = moved.seq;
     this.#unnotedOkAt = null;
     this.#unnoted = [];
   }
