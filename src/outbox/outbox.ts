@@ -94,10 +94,8 @@ export class OutboxService {
       const { origin, all: hold, zeros: zeroHolds, beforeInbox, begun } = how;
       const since = begun && { asOfSeq: begun.asOfSeq, later: laterThan(begun, queries.newestVersion()) };
       const whenFull = 'refuse';
-      return intake.acceptSome(items, {
-        ...{ source, origin, guards, hold, zeroHolds, whenFull, beforeInbox },
-        ...since,
-      });
+      const settings = { source, origin, guards, hold, zeroHolds, whenFull, beforeInbox } as const;
+      return intake.acceptSome(items, { ...settings, ...since });
     });
     this.queued();
     return result;
@@ -301,7 +299,9 @@ export class OutboxService {
   }
 }
 
-/** Beginning of a large submission: the newest version and event then, and the versions of its parts since. */
+/**
+ * State when a large submission began: the newest version and event. `own`: versions that its parts have taken since.
+ */
 interface Begun {
   version: number;
   asOfSeq: number;
