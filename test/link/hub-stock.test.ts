@@ -104,26 +104,24 @@ it("a hub keeps a late count's orders back until the next count, though they are
     await settle();
     return send(hub);
   };
+  /** The POS counts while the line is down, and the hub hears of an order for two pieces meanwhile. */
+  const countWhileDown = async (qty: number, number: number) => {
+    await one.count('P1', qty, `down ${number}`);
+    await clock.advance(60_000);
+    await hub.order(number, 'B1', 'payment-approved');
+    await settle();
+    return send(hub);
+  };
   await hub.sweep([TEA]);
   await settle();
   await orderOfEach(chain, 1);
   await acknowledge(1);
   expect(holding(hub)).toEqual([{ branch: 'sub-1' }]);
 
-  // The line is down while the POS counts, and the hub hears of an order for two pieces meanwhile.
-  await one.count('P1', 20, 'down');
-  await clock.advance(60_000);
-  await hub.order(3, 'B1', 'payment-approved');
-  await settle();
-  expect(await send(hub)).toEqual({ 'sub-1': 18 });
+  expect(await countWhileDown(20, 3)).toEqual({ 'sub-1': 18 });
   expect(await acknowledge(3)).toEqual({});
-
   // The next count has that order, but not the one of the second time that the line is down.
-  await one.count('P1', 17, 'down again');
-  await clock.advance(60_000);
-  await hub.order(5, 'B1', 'payment-approved');
-  await settle();
-  expect(await send(hub)).toEqual({ 'sub-1': 15 });
+  expect(await countWhileDown(17, 5)).toEqual({ 'sub-1': 15 });
   expect(await acknowledge(5)).toEqual({});
   await one.count('P1', 16, 'up');
   await hub.order(6, 'B2', 'payment-approved');
