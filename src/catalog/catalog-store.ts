@@ -192,8 +192,8 @@ export class CatalogStore {
   }
 
   /**
-   * Returns listed products for which `isTooMany` accepts the mirror's number of stocks and mappings in the branch. The
-   * sku is one of the newest record, because the product may have lost another.
+   * Returns the branch's listed products of which the mirror has too many stocks and mappings, as `isTooMany` decides.
+   * `sku` is from the product's newest record, because the product may have lost another sku.
    */
   exceeding(branch: Branch, isTooMany: (productId: string, rows: number) => boolean): DoubtfulProduct[] {
     return this.#sql.rowCounts

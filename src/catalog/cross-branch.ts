@@ -4,7 +4,7 @@ import type { Branch } from './product.ts';
 /** Number of products per hundred whose quantities may differ, because shops sell while the catalogue is read. */
 const DIFFERENT_OF_100 = 20;
 const PRODUCTS_AT_FIRST = 1_024;
-/** Largest count of a product, and the count of a record that is readable in part: at least so many. */
+/** Largest count that is stored. A record that is readable in part gets it too, because its real count is unknown. */
 const COUNT_MAX = 255;
 
 /**

@@ -278,7 +278,10 @@ export class ProductWriter {
     }
   }
 
-  /** Notes a new row. In a branch that the record does not cover, that branch's own record may lack it. */
+  /**
+   * Notes a new row. If the record does not cover the row's branch, the row counts as changed, because that branch's
+   * own record may lack it.
+   */
   #noteNew(subsidiaryId: string, context: WriteContext): void {
     this.#isNew = true;
     if (!covers(context, subsidiaryId)) this.#changed += 1;

@@ -155,8 +155,8 @@ export class CatalogSweep {
   }
 
   /**
-   * Requests the products of which the mirror has more stocks and mappings in this branch than the lists show: another
-   * branch's record deletes none of them. Returns false if they are so many that this branch's list must be read.
+   * Requests the products of which the mirror has more stocks and mappings in this branch than the lists show, because
+   * records of other branches delete none. Returns false if they are too many, so that this branch's list must be read.
    */
   async #askForExcess({ cover, asked }: SweepSoFar): Promise<boolean> {
     const branch = this.#branch;

@@ -17,6 +17,6 @@ export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): Feed
 
 /** Returns the branch on the hub's machine; undefined if there is none. */
 export function ownBranch(config: Config, rows: Pick<HubRows, 'named'>): NamedBranch | undefined {
-  // The name alone may also be the permanent id of another branch, which had the name first.
+  // The shop is not found by its name alone, because the name may be the permanent id of a branch that had it first.
   return rows.named(configuredNames(config.branches)).find(({ name }) => name === config.hub.store);
 }

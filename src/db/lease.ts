@@ -106,8 +106,8 @@ export class BootTime {
 }
 
 /**
- * SQL for a block that has surely ended, because a call that was sent after it was answered. It must not begin again at
- * each start of the machine.
+ * SQL for a block that has ended for certain, because a later call was answered. The start of the machine must not
+ * begin such a block again.
  */
 const HAS_ENDED = 'others_answered OR endpoint_answered';
 const BEFORE_THIS_BOOT = `

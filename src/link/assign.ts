@@ -104,8 +104,8 @@ export function refuseUnread(db: Database.Database, before: string, branch: stri
 }
 
 /**
- * Deletes routes of earlier branch ids that no order names any more. An ended order needs its route too: a late step goes
- * down by it, and a late acknowledgement is booked by it.
+ * Deletes routes of earlier branch ids that no order names any more. Ended orders keep their route, because a late
+ * status or acknowledgement still needs it.
  */
 export function pruneRoutes(db: Database.Database): void {
   const isNamed = `SELECT 1 FROM orders INDEXED BY orders_by_store

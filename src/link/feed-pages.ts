@@ -173,7 +173,7 @@ interface Changed {
 const HAS_NEWS = `(EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
   OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))`;
 
-/** Returns branches that lack catalogue changes. The branch whose catalogue is oldest comes first. */
+/** Returns branches that have not received the newest catalogue changes yet, the one that is furthest behind first. */
 function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
   const changed = sqlOf(db).rows<Changed>(
     `SELECT branch, catalog_rev AS rev FROM feed_branches b

@@ -281,19 +281,20 @@ export function ingestChanges(
 }
 
 /**
- * Returns a function that gives the newest event that a count with this `asOf` covers; undefined means all events.
- * Equal times are looked up once, because most counts made while the line was down have the same time.
+ * Returns a function that finds the newest event that a branch's count covers, by the count's `asOf`. The function
+ * returns undefined if the count covers all events, or if the times cannot tell.
  */
 function coveredSeqs(db: Database.Database, branch: string): (asOf: string) => number | undefined {
   const newest = `SELECT max((SELECT o.updated_at FROM orders o INDEXED BY orders_by_store
       WHERE o.store_external_id = s.store_id ORDER BY o.seq DESC LIMIT 1)) FROM feed_stores s WHERE s.branch = ?`;
   const newestAt = sqlOf(db).value<string | null>(newest, branch) ?? '';
-  // A restored hub observes orders anew that the branch has had for long, so earlier times tell nothing.
+  // After a restore, the hub observes orders again that the branch had before, so an `asOf` from before the restore
+  // cannot tell.
   const restoredAt = sqlOf(db).value<string | null>('SELECT restored_at FROM hub') ?? '';
   const found = new Map<string, number | undefined>();
   return (asOf) => {
     if (asOf >= newestAt || asOf < restoredAt) return undefined;
-    // Without an earlier event the mirror is new, and its times tell nothing either.
+    // Undefined if the mirror has no event up to `asOf`: it is newer than that, so its times cannot tell.
     const covered = 'SELECT seq FROM order_events WHERE observed_at <= ? ORDER BY seq DESC LIMIT 1';
     if (!found.has(asOf)) found.set(asOf, sqlOf(db).value<number>(covered, asOf));
     return found.get(asOf);

@@ -109,7 +109,7 @@ export function forgetInFeed(
     const without: SentOrder = { source, observedAt, reading, raw, isForgotten: true };
     sqlOf(db).run('UPDATE feed SET body = ? WHERE feed_id = ?', JSON.stringify(without), feedId);
   }
-  // A closed branch also gets the entry, because its machine has the customer still when it comes back.
+  // A closed branch also gets the entry, because its machine still has the customer when the branch is opened again.
   const hadOrder = sqlOf(db).values<string>('SELECT branch FROM sent_orders WHERE order_id = ?', orderId);
   for (const branch of hadOrder) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
 }

@@ -103,7 +103,10 @@ export class OrderLoop {
   #failures = 0;
   #wideDueMs = Number.NEGATIVE_INFINITY;
   #lookbackDueMs = Number.NEGATIVE_INFINITY;
-  /** Number of wake-ups. One during a poll is left to the next poll, because this poll may have been sent before. */
+  /**
+   * Number of calls of `wake`. A call during a poll counts for the next poll, because the request may have been sent
+   * before.
+   */
   #wakes = 0;
   /** True if the last poll of the look-back brought many records. */
   #isMany = false;

@@ -341,8 +341,8 @@ export function holdNotification(
 }
 
 /**
- * Marks the order's held webhooks as confirmed or refuted, because a poll reported `status`. A webhook held after the
- * poll's request began waits for the next poll, which must read the order again.
+ * Resolves the order's held webhooks by the status that a poll reported: confirmed if it is the same, otherwise
+ * refuted. Webhooks held after the poll's request began stay, and the next poll reads the order again.
  */
 function resolveHeld(
   db: Database.Database,

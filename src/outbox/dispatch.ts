@@ -82,7 +82,10 @@ type Candidate =
   | { row: OutboxChange; stock: LedgerStock | null; before?: string | null }
   | { row: null; stock: LedgerStock };
 
-/** SQL that stores the values which a change replaces. Values that were stored before are earlier, so they stay. */
+/**
+ * SQL that stores the values that a change replaces, for `outbox undo`. Values stored before stay, because they are
+ * earlier.
+ */
 const keepBefore = (before: string) =>
   `value_before = coalesce(json_patch(${before}, coalesce(value_before, '{}')), value_before)`;
 /** Maximum number of changes of one branch that are read at once. */

@@ -73,8 +73,8 @@ export class HoldingBranches {
   }
 
   /**
-   * Returns branches that hold back and lack only an acknowledgement under their external id, while the configuration
-   * no longer has a store whose POS acknowledged: they were renamed.
+   * Returns the renamed branches: they hold back and lack only an acknowledgement under their external id, and some
+   * store whose POS acknowledged is no longer in the configuration.
    */
   #renamed(before: ReadonlySet<string>, now: ReadonlySet<string>): Record<keyof Branch, string>[] {
     if (this.#formerStores().length === 0) return [];

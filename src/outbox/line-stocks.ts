@@ -12,13 +12,16 @@ interface SentLine extends Record<'sku' | 'externalId' | 'name', string | null> 
 export type StockQty = StockKey & { qty: number };
 /** Quantities by target key of the stock. */
 export type Quantities = Map<string, StockQty>;
-/** Stocks of each line, as they were found when the line first arrived. The key begins with the order's store. */
+/**
+ * Stocks that each line takes from, as they were found when the line first arrived. The key is the order's store, the
+ * line's externalId, and without one its name, as a JSON array.
+ */
 type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
 
 interface FoundLines {
   /** Quantities that the order's lines take from stocks. */
   lines: Quantities;
-  /** Earlier external id of the order's branch, if the platform has given that branch the order's present store as id. */
+  /** Earlier external id of the order's branch, set if the branch is now called as the order's store says. */
   formerName?: string | undefined;
 }
 
@@ -33,8 +36,8 @@ export class LineStocks {
   }
 
   /**
-   * Finds and stores the stocks of new lines. An order whose store no branch is configured for stays in the branch that
-   * it was in, because a branch is usually renamed first at the platform. `had` is what the order took until now.
+   * Finds and stores the stocks of new lines. An order whose store belongs to no configured branch stays in its earlier
+   * branch, because a branch is usually renamed at the platform first. `had`: what the order took until now.
    */
   find(orderId: string, store: string | null, had: Quantities): FoundLines {
     const text = 'SELECT places, is_unplaced AS isUnplaced FROM ledger_orders WHERE order_id = ?';
@@ -76,8 +79,8 @@ export class LineStocks {
   }
 
   /**
-   * Returns the store under which the stocks that the order takes were found, if either that store or the present one is
-   * configured but not both; only then may both be names of the same branch.
+   * Returns the store that the order named when its stocks were found, if the order names another now and only one of
+   * the two is configured. Only then may both be names of the same branch.
    */
   #formerStore(places: LinePlaces, store: string | null, had: Quantities): string | undefined {
     const stores = Object.entries(places)
@@ -108,9 +111,9 @@ export class LineStocks {
   }
 
   /**
-   * Whether an order's store may be this branch. The store is the branch's external id, or its internal id if it has
-   * none. An unknown store may be any branch without a configured external id. Pieces are held back in each such
-   * branch, because selling too little is better than selling too much.
+   * Returns whether an order's store may be this branch: null, or one of the branch's ids. A store that nobody knows
+   * may be any branch without a configured external id; pieces are held back in each, because selling too little is
+   * better than selling too much.
    */
   isBranch(store: string | null, subsidiaryId: string): boolean {
     if (store === null || store === subsidiaryId) return true;
@@ -119,7 +122,7 @@ export class LineStocks {
     return this.#branches.idOf(store) === undefined && !this.#isStocked(store);
   }
 
-  /** Whether neither the configuration nor the catalogue has this store. It may be the new id of a branch. */
+  /** Returns whether neither the configuration nor the catalogue has this store. It may be the new id of a branch. */
   isForeign(store: string | null): boolean {
     const isConfigured = this.#branches.all.some(
       ({ subsidiaryId, externalId }) => store === subsidiaryId || store === externalId,
@@ -127,7 +130,9 @@ export class LineStocks {
     return store !== null && !isConfigured && !this.#isStocked(store);
   }
 
-  /** Whether the order takes something in each of these branches (internal ids), and there is at least one. */
+  /**
+   * Returns whether the order takes something in each of these branches (internal ids), of which there is at least one.
+   */
   isIn(had: Quantities, subsidiaryIds: readonly string[]): boolean {
     const takesIn = (id: string) =>
       [...had.values()].some(({ subsidiaryId, qty }) => qty > 0 && subsidiaryId === id);

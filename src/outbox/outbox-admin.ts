@@ -182,8 +182,8 @@ export class OutboxAdmin {
   }
 
   /**
-   * Returns the newer changes of the product that were sent, and those of the target that the platform refused: both
-   * had their turn after this change.
+   * Returns newer changes whose values override this one: those of the product that were sent, and those of the target
+   * that the platform rejected.
    */
   #newerSent(change: OutboxChange): OutboxChange[] {
     const { kind, target, conflictKey } = change;

@@ -93,8 +93,8 @@ const spanOf = (kind: ChangeKind) => {
 /** Columns that a newer change of the same fields overwrites in the waiting change. No index contains them. */
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
 /**
- * SQL that stores for `outbox undo` the replaced values, which waited, unless both changes are of one submission. A
- * value that a guard held was never to be sent, so it is not stored.
+ * SQL that stores the overwritten values for `outbox undo`, unless both changes are of one submission. Values that a
+ * guard held are not stored, because they were never to be sent.
  */
 const keepWaiting = (newer: { reference: string; origin: string }) => `value_before =
   CASE WHEN held_guard IS NOT NULL OR (reference IS ${newer.reference} AND origin IS ${newer.origin}) THEN value_before
@@ -302,7 +302,7 @@ export class OutboxQueue {
     let last: OutboxChange | undefined;
     for (const newer of this.#rows(NEWER, { kind, after, isShared, target, conflictKey })) {
       if (newer.changeId === changeId) continue;
-      const said = among ? saidAmong(newer, among) : newer;
+      const said = among ? fieldsAmong(newer, among) : newer;
       const left = withoutNewer(rest, said, newer.target === target ? 'all' : 'shared');
       if (left === undefined) return { overruledBy: newer.changeId };
       if (kind === 'stock' && !('qty' in left)) last = newer;
@@ -526,13 +526,16 @@ export interface Versions {
   first: number;
   last: number;
 }
-/** Versions that were submitted later than a change and accepted before it, except those of its own submission. */
+/**
+ * Range of versions that were submitted after a change and accepted before it. `own`: versions in it that the change's
+ * own submission took.
+ */
 export interface LaterVersions extends Versions {
   own?: readonly Versions[];
 }
 
-/** Returns the change without the fields that were submitted after `last`, or by the submission with `own` versions. */
-function saidAmong(change: OutboxChange, { last, own = [] }: LaterVersions): OutboxChange {
+/** Returns the change with only the fields whose versions are in the range: at most `last`, and not among `own`. */
+function fieldsAmong(change: OutboxChange, { last, own = [] }: LaterVersions): OutboxChange {
   const body: Record<string, unknown> = { ...change.body };
   for (const field of valueKeys(change.body)) {
     const version = change.versions[field] ?? 0;

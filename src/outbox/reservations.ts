@@ -400,8 +400,8 @@ export class Reservations {
   }
 
   /**
-   * Adds the difference to the earlier steps as a step: had 2, now 3 → +1. With `isNews`, also a difference of 0; with
-   * `isEdit` too, unless only the branch's name changed.
+   * Adds the difference to the earlier steps as a step: had 2, now 3 → +1. A difference of 0 is added only with
+   * `isNews`, or with `isEdit` if more than the branch's name changed.
    */
   #follow(orderId: string, seq: number, isNews: boolean, isEdit = false): void {
     const order = this.#known(orderId);

@@ -87,7 +87,7 @@ export function undoLines(db: Database.Database, filter: UndoFilter): UndoLine[]
   const { file = null, reference = null, since = null, branch = null } = filter;
   const rows = sql.rows<ChangeRow>(HANDED_OVER, { file, reference, since, branch });
   const targets = Map.groupBy(rows, ({ kind, target }) => `${kind} ${target}`);
-  // Without a file or reference, the values that waited may be of the undone time, too.
+  // An undo by time alone does not use them, because they may be of the undone time too.
   const isNamed = file !== null || reference !== null;
   return [...targets.values()].map((changes) => lineOf(sql, changes, isNamed));
 }
