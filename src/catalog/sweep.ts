@@ -294,8 +294,8 @@ export class CatalogSweep {
 }
 
 /**
- * Returns whether the answer is the last page. Returns false if the answer states neither this nor its limit, because
- * any page may be shorter than requested; the list then ends with the first page without new products.
+ * Returns whether the answer is the last page. If the answer states no next page, no number of pages and no limit,
+ * returns false, because any page may be short; the list then ends with the first page without new products.
  */
 function isLast(answer: ProductPage, page: number): boolean {
   if (answer.hasNextPage !== null) return !answer.hasNextPage;
@@ -435,7 +435,7 @@ export async function sweepAll(
   return branches.flatMap((branch) => reports.get(branch) ?? []);
 }
 
-/** Number of lists, refused before any list was answered, after which the platform is assumed to refuse all. */
+/** If the platform refuses the first lists, so many of them are enough to assume that it refuses all. */
 const REFUSED_MAX = 3;
 const NAMED_MAX = 5;
 

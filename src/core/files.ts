@@ -118,7 +118,8 @@ interface Replacement {
   /** Owner and mode of a new file. If left out: the owner of the directory, and mode 0644. */
   owner?: Owner;
   /**
-   * Checks the new file before it replaces the old one, or the file that stays unchanged. Throws to refuse the file.
+   * Checks the new file before it replaces the old one; if nothing changes, checks the existing file. Throws to refuse
+   * it.
    */
   judge?: (file: string) => void;
 }

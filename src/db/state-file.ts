@@ -16,9 +16,9 @@ interface StateFile {
 }
 
 /**
- * Opens state.db so that a token save succeeds on a full disk: the log keeps its size, also at close, and the file has
+ * Opens state.db so that a token save succeeds on a full disk: the write-ahead log is never shortened, and the file has
  * free pages. Throws `storage-corrupt` or `storage-newer`. It never replaces a damaged file by an empty one, because
- * tokens and recorded calls would be lost.
+ * tokens and the calls of the rate budget would be lost.
  */
 export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
   let opened: Database.Database | undefined;

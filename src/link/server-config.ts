@@ -115,8 +115,8 @@ function exportsTo(branch: string): string[] {
 }
 
 function accountOf({ branch, publicKey, invitedKey }: ServerBranch): string {
-  // In an account without a stream the server answers `$JS.API` itself, so the branch's requests get another
-  // name. The mapping translates, so that every version of tillsync can ask under the usual name.
+  // In an account without a stream, the server itself answers `$JS.API`. So the branch's requests are imported as
+  // `hub.API`, and a mapping turns `$JS.API` into it, because every version of tillsync uses that name.
   const asked = consumerRequests(branch).map((request) => ({
     to: `hub.API.${request}`,
     api: `$JS.API.${request}`,

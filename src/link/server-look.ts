@@ -79,7 +79,7 @@ export function readPem(file: string): string {
   }
 }
 
-/** Reads the certificates of a PEM file, for another machine. Throws `config-invalid` if there are none. */
+/** Reads the certificates of a PEM file, to send them to another machine. Throws `config-invalid` if there are none. */
 export function readAuthorities(file: string): string {
   const found = certificatesIn(readPem(file));
   if (found === null) throw new TillsyncError('config-invalid', `${file} holds no certificate.`);

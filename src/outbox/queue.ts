@@ -308,7 +308,8 @@ export class OutboxQueue {
       if (kind === 'stock' && !('qty' in left)) last = newer;
       rest = withQtyOf(said, rest, left);
     }
-    // A guard holds the newest quantity, so an older change's `show` must not send it.
+    // A guard holds back the newest quantity. The older change's `show` would send that quantity too, so it is not
+    // sent.
     return last && last.heldGuard !== null ? { overruledBy: last.changeId } : rest;
   }
 

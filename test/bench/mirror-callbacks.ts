@@ -50,7 +50,7 @@ export async function measureCallbacks({ quick, progress }: BenchOptions): Promi
   ];
 }
 
-/** Returns the latencies of callbacks in milliseconds. No callback waits for the one before, as with many senders. */
+/** Returns the latencies of callbacks in milliseconds. The callbacks overlap, as if there were many senders. */
 async function deliver(
   mirror: Mirror,
   first: number,

@@ -224,7 +224,8 @@ it('databases that another process locks for ten seconds do not hold up the even
     gapsMs.push(gapMs);
   }
   holder.kill('SIGKILL');
-  // A machine that is busy with other work delays some windows; a thread that waits for the lock delays all.
+  // A busy machine makes some gaps long; a thread that waits for the lock makes all of them long. So the shortest one
+  // is checked.
   expect(Math.min(...gapsMs)).toBeLessThan(limitMs(100));
   expect(gapsMs.length).toBeGreaterThanOrEqual(3);
   const statuses = await Promise.all(callbacks);

@@ -69,8 +69,8 @@ function start(path: string) {
 }
 
 /**
- * Quantities of the first call: sku 12 is sent again as in the interrupted call; of the waiting count of 15 pieces of
- * sku 15, an order of 2 and a safety stock of 1 are subtracted.
+ * Quantities of the first call. The interrupted call of sku 12 is sent again. Sku 15 has a waiting count of 15, less an
+ * order of 2 and a safety stock of 1.
  */
 const FIRST_CALL = { 'sku:12@s1': 10, 'sku:15@s1': 12 };
 

@@ -41,8 +41,8 @@ interface Run {
 }
 
 /**
- * Plays all strategies in pieces of some days; each lane plays one piece at a time. A failing strategy does not stop
- * the others. The result does not depend on the number of lanes.
+ * Plays all strategies, split into pieces of several days. `lanes`: number of pieces played in parallel, which does not
+ * change the result. A failing strategy does not stop the others.
  */
 export async function playAll(options: PlayAllOptions): Promise<PlayedStrategy[]> {
   const { strategies, days, seed, known, lanes = availableParallelism(), progress, onPiece } = options;

@@ -99,7 +99,7 @@ function below(random: Random, max: number): number {
   return Math.floor(random.next() * max);
 }
 
-/** Draws a product. Most customers want a few products, so the n-th product has the weight 1/n. */
+/** Draws a product. A few products are far more popular than the others, so the n-th product has the weight 1/n. */
 function favourite(random: Random, products: number): number {
   const weights = Array.from({ length: products }, (_, rank) => 1 / (rank + 1));
   const total = weights.reduce((sum, each) => sum + each, 0);

@@ -24,8 +24,8 @@ const KINDS: readonly ChangeKind[] = ['stock', 'product'];
 const RESTS_FASTER = 500;
 
 /**
- * Called after the outcome of each call of the sender is written, with the claimed items, their outcomes and all
- * requests that the call made.
+ * Called after each run of the sender, when its outcomes are written, with the claimed items, their outcomes and all
+ * requests of the run.
  */
 export type Judge = (
   kind: ChangeKind,
