@@ -74,7 +74,7 @@ export class PushCall {
 
   /**
    * Sends a call. If the platform refuses it, or if it failed several times, sends halves of it until each bad item is
-   * in a call of its own, and adds it to `alone`. After a failure, small parts from both ends of the list come first,
+   * in a call of its own, and adds it to `alone`. During an outage, small parts from both ends of the list come first,
    * so that a bad item is found with few calls. Throws errors that no item causes.
    */
   async #sendOrSplit(
