@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http';
+import { setImmediate } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
 import type { LocalApiOptions } from './api.ts';
@@ -63,7 +64,7 @@ export class LongPolls {
   readonly #closing = new AbortController();
   readonly #shares: AddressShares;
 
-  constructor(options: LocalApiOptions) {
+  constructor(options: Pick<LocalApiOptions, 'clock' | 'changes' | 'streamsMax'>) {
     this.#options = options;
     this.#shares = new AddressShares(options.streamsMax ?? STREAMS_MAX, {
       words: 'requests wait for an event already',
@@ -123,7 +124,9 @@ export class LongPolls {
         // Without this header the connection would stay open and idle, and delay the closing of the server.
         if (this.closing.aborted) response.setHeader('connection', 'close');
         if (!look.isEmpty || restMs <= 0 || this.closing.aborted || response.destroyed) return look;
-        if (!look.isBehind) await clock.sleep(Math.min(restMs, lookEveryMs), woken.signal);
+        // Other requests and timers get their turn between the parts of a long search.
+        if (look.isBehind) await setImmediate();
+        else await clock.sleep(Math.min(restMs, lookEveryMs), woken.signal);
       }
     } finally {
       unsubscribe();

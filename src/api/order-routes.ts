@@ -391,10 +391,12 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
             const { events, next } = stores
               ? storeText(mirror, stores, after, limit)
               : feedText(mirror, after, limit);
+            // `newest` may lie above all events, so only a read that advanced can have more to search.
+            const isBehind = next > after && next < newest;
             after = next;
             const rest = { next, newest: Math.max(newest, next), trimmedTo: mirror.orders.trimmedTo() };
             const text = `{"events":[${events}],${JSON.stringify(rest).slice(1)}`;
-            return { isEmpty: events === '', isBehind: next < newest, text };
+            return { isEmpty: events === '', isBehind, text };
           });
         if (wait === 0) return (await read()).text;
         const held = { from: addressOf(request), response: reply.raw, waitMs: wait * 1_000 };

@@ -1,13 +1,16 @@
-/** Tests src/api/schemas.ts and src/app/services.ts. */
+/** Tests src/api/long-polls.ts, src/api/schemas.ts and src/app/services.ts. */
 
+import { EventEmitter } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
+import { LongPolls } from '../../src/api/long-polls.ts';
 import {
   boardAnswer,
   changeAnswer,
@@ -25,6 +28,7 @@ import { createLocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
+import { continueFeedAfter } from '../../src/orders/mirror-file.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { OutboxService } from '../../src/outbox/outbox.ts';
@@ -207,6 +211,44 @@ it('gives the events of one store, and of an order of it that moves away', async
   expect([seqs(first), first.next]).toEqual([[3], 3]);
   expect((await page('store=B1&after=4')).next).toBe(5);
   expect((await call('/orders?store=B9')).status).toBe(400);
+});
+
+it.each([
+  ['all stores', ''],
+  ['one store', '&store=B1'],
+])('holds a request for %s after a jump of the feed, and serves others meanwhile', async (_whose, store) => {
+  await keepOrder(1);
+  await mirror.write((db) => continueFeedAfter(db, 1_000_000));
+  const nowMs = clock.monotonicMs();
+  // A request that never rests would keep this test from ending.
+  let looks = 0;
+  const time = vi.spyOn(clock, 'monotonicMs').mockImplementation(() => {
+    looks += 1;
+    if (looks > 1_000) throw new Error('the request looks without a rest');
+    return nowMs;
+  });
+  onTestFinished(() => time.mockRestore());
+  const held = call(`/orders?after=1&wait=30${store}`);
+  await vi.waitFor(() => expect(clock.sleeping).toBe(1));
+  expect((await call('/status')).status).toBe(200);
+  await keepOrder(2);
+  await clock.advance(1_000);
+  expect((await held).body).toMatchObject({ events: [{ seq: 1_000_001 }], next: 1_000_001 });
+});
+
+it('serves others between the parts of a long search for events of one store', async () => {
+  const polls = new LongPolls({ clock, changes: new ChangeSignal() });
+  const response = new EventEmitter() as ServerResponse;
+  let served = 0;
+  setImmediate(() => {
+    served += 1;
+  });
+  const parts: number[] = [];
+  await polls.until({ response, waitMs: 1_000 }, async () => {
+    parts.push(served);
+    return { isEmpty: parts.length < 3, isBehind: true, text: '' };
+  });
+  expect(parts).toEqual([0, 1, 1]);
 });
 
 it('finds the products of the mirror, as documented', async () => {
