@@ -97,8 +97,15 @@ export function addressOf(request: FastifyRequest): string {
   return isByGroupSocket(request) ? 'socket' : request.ip;
 }
 
+interface KeyInUse {
+  name: string;
+  may: readonly Right[];
+  /** Reads the key again. Throws `storage-…`. */
+  isWithdrawn: () => boolean;
+}
+
 /** Named API key of each accepted request; null for the main key, which has all rights. */
-const keyInUse = new WeakMap<FastifyRequest, { name: string; may: readonly Right[] } | null>();
+const keyInUse = new WeakMap<FastifyRequest, KeyInUse | null>();
 
 /**
  * Decides who may use the API. If an API key is configured, every request must have a valid key, either as
@@ -134,9 +141,10 @@ export class AccessGate {
       keyInUse.set(request, null);
       return;
     }
-    const named = this.#namedKeys?.find(digest);
+    const find = () => this.#namedKeys?.find(digest);
+    const named = find();
     if (named?.withdrawnAt === null) {
-      keyInUse.set(request, named);
+      keyInUse.set(request, { ...named, isWithdrawn: () => find()?.withdrawnAt !== null });
       return;
     }
     const from = addressOf(request);
@@ -166,6 +174,15 @@ export function requireRight(request: FastifyRequest, rights: readonly Right[]):
     `The key ${key.name} has not the right ${rights.join(' or ')}. Nothing was done.`,
     { hint: `Make a key that has it: \`{tillsync} key add NAME --may ${rights[0]}\`.` },
   );
+}
+
+/**
+ * Throws `unauthorized` if the key of an accepted request was withdrawn meanwhile. An answer that takes long must ask
+ * before it gives out more.
+ */
+export function refuseWithdrawnKey(request: FastifyRequest): void {
+  const key = keyInUse.get(request);
+  if (key?.isWithdrawn()) throw keyWithdrawn(key.name);
 }
 
 /** Returns a description of an accepted request's sender for the audit: `http 192.168.1.7, with the key till-1`. */

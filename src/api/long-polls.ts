@@ -1,7 +1,8 @@
 import type { ServerResponse } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
+import { addressOf, refuseWithdrawnKey } from './access.ts';
 import type { LocalApiOptions } from './api.ts';
 
 /** Interval of reads while a request waits, because another process may change the mirror without a notification. */
@@ -92,10 +93,14 @@ export class LongPolls {
     return this.#shares.enter(from);
   }
 
-  async wait<T extends Look>(held: Held & { from: string }, read: () => Promise<T>): Promise<T> {
-    const leave = this.enter(held.from);
+  /** The same as `until`, within the limits of connections. Throws `unauthorized` if the request's key was withdrawn. */
+  async wait<T extends Look>(held: Held & { request: FastifyRequest }, read: () => Promise<T>): Promise<T> {
+    const leave = this.enter(addressOf(held.request));
     try {
-      return await this.until(held, read);
+      return await this.until(held, () => {
+        refuseWithdrawnKey(held.request);
+        return read();
+      });
     } finally {
       leave();
     }

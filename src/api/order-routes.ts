@@ -9,7 +9,7 @@ import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import { eventsOfStore, ordersToBook, readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
 import type { AckResult } from '../outbox/change.ts';
-import { addressOf } from './access.ts';
+import { addressOf, refuseWithdrawnKey } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import { AddressShares, LOOK_EVERY_MS, LongPolls, STREAMS_MAX } from './long-polls.ts';
 import {
@@ -118,20 +118,28 @@ const RETRY_MS = 2_000;
  */
 class EventStream {
   readonly #options: LocalApiOptions;
+  readonly #request: FastifyRequest;
   readonly #response: ServerResponse;
   readonly #closing: AbortSignal;
   #woken = new AbortController();
   #left = false;
 
-  constructor(options: LocalApiOptions, response: ServerResponse, closing: AbortSignal) {
+  constructor(
+    options: LocalApiOptions,
+    request: FastifyRequest,
+    response: ServerResponse,
+    closing: AbortSignal,
+  ) {
     this.#options = options;
+    this.#request = request;
     this.#response = response;
     this.#closing = closing;
   }
 
   /**
    * Writes each event after `after` exactly once, until the reader disconnects or the server closes. The feed is read
-   * again only when the socket has room. Ends if the feed is restarted.
+   * again only when the socket has room. Ends if the feed is restarted. Throws `unauthorized` if the reader's key was
+   * withdrawn.
    */
   async write(after: number): Promise<void> {
     const { clock, changes, services } = this.#options;
@@ -144,7 +152,10 @@ class EventStream {
       while (!this.#ended) {
         this.#arm();
         const from = after;
-        const events = await whenFree(clock, () => readFeed(services.mirror, from, PART));
+        const events = await whenFree(clock, () => {
+          refuseWithdrawnKey(this.#request);
+          return readFeed(services.mirror, from, PART);
+        });
         if (events.length > 0) {
           after = events.at(-1)?.seq ?? after;
           const texts = events.map(
@@ -334,7 +345,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
       connection: 'close',
     });
     try {
-      await new EventStream(options, reply.raw, closing).write(after);
+      await new EventStream(options, request, reply.raw, closing).write(after);
     } catch (error) {
       log.warn({ err: error }, 'a stream of orders ended early; its reader comes back');
     } finally {
@@ -399,7 +410,7 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
             return { isEmpty: events === '', isBehind, text };
           });
         if (wait === 0) return (await read()).text;
-        const held = { from: addressOf(request), response: reply.raw, waitMs: wait * 1_000 };
+        const held = { request, response: reply.raw, waitMs: wait * 1_000 };
         return (await polls.wait(held, read)).text;
       },
     }),

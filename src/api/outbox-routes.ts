@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
-import { addressOf, originOf } from './access.ts';
+import { originOf } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import { LongPolls } from './long-polls.ts';
 import {
@@ -109,7 +109,7 @@ function settledFeed({ services: { outbox }, clock }: LocalApiOptions, polls: Lo
         };
       });
     if (wait === 0) return (await read()).text;
-    return (await polls.wait({ from: addressOf(request), response, waitMs: wait * 1_000 }, read)).text;
+    return (await polls.wait({ request, response, waitMs: wait * 1_000 }, read)).text;
   };
 }
 

@@ -26,8 +26,8 @@ const COLUMNS = 'name, may, made_at AS madeAt, withdrawn_at AS withdrawnAt';
 type ApiKeyRow = Omit<ApiKey, 'may'> & { may: string };
 
 /**
- * Named keys of the local API, stored in state.db. A change applies from the next request on. Methods throw
- * `storage-…`.
+ * Named keys of the local API, stored in state.db. A change applies from the next request on, and to event streams and
+ * held requests within a second. Methods throw `storage-…`.
  */
 export class ApiKeyRows {
   readonly #db: Database.Database;

@@ -1,6 +1,6 @@
 import { networkInterfaces } from 'node:os';
 import { request } from 'undici';
-import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { setInstallation } from '../../src/core/errors.ts';
 import { keyDigest, RIGHTS, type Right } from '../../src/db/api-keys.ts';
 import { tempState } from '../platform/temp-state.ts';
@@ -233,6 +233,43 @@ describe('named keys', () => {
       false,
     ]);
     expect((await status('second')).status).toBe(200);
+  });
+
+  it('that are withdrawn end the stream that they opened before its next event, and refuse a held request', async () => {
+    const { call, rows, from, url, dispatcher, addEvent, signal, clock, state } = await openWith({
+      tablet: ['screen'],
+      kitchen: ['screen'],
+    });
+    const follow = async (key: string) => {
+      const { body } = await request(`${url}/v1/stream`, { dispatcher, headers: header(key) });
+      return body.setEncoding('utf8')[Symbol.asyncIterator]();
+    };
+    const [tablet, kitchen] = [await follow('key-of-tablet'), await follow('key-of-kitchen')];
+    const held = call('/v1/orders?wait=30', { headers: header('key-of-tablet') });
+    for (const reader of [tablet, kitchen]) expect((await reader.next()).value).toContain('retry: ');
+    await vi.waitFor(() => expect([state.listeners, clock.sleeping]).toEqual([3, 3]));
+    rows.withdraw('tablet', '2026-01-16T12:00:00.000Z');
+    addEvent('a', 'pending');
+    signal.notify();
+    expect((await held).body.error).toMatchObject({
+      code: 'unauthorized',
+      message: 'The key tablet was withdrawn.',
+    });
+    expect((await kitchen.next()).value).toContain('id: 1');
+    expect((await tablet.next()).done).toBe(true);
+    const again = await call('/v1/stream', { headers: header('key-of-tablet') });
+    expect([again.status, from]).toEqual([401, ['127.0.0.1 with tablet, which was withdrawn']]);
+    await kitchen.return?.();
+  });
+
+  it('that are withdrawn end a stream of which nothing comes, within a second', async () => {
+    const { rows, url, dispatcher, clock, state } = await openWith({ tablet: ['screen'] });
+    const { body } = await request(`${url}/v1/stream`, { dispatcher, headers: header('key-of-tablet') });
+    await vi.waitFor(() => expect(clock.sleeping).toBe(1));
+    rows.withdraw('tablet', '2026-01-16T12:00:00.000Z');
+    await clock.advance(1_000);
+    expect(state.listeners).toBe(0);
+    expect(await body.text()).toBe('retry: 2000\n\n');
   });
 });
 
