@@ -98,7 +98,7 @@ async function orFault<T>(asked: Promise<T>): Promise<T | ApiFault> {
  */
 function keyActions({ api, store, watch }: Around) {
   let waiting: (() => void) | undefined;
-  const show = (fault: 'key.wrong' | 'key.missing' | null, isChecking = false) => {
+  const show = (fault: 'key.wrong' | 'key.no-screen' | 'key.missing' | null, isChecking = false) => {
     const { status } = store.state;
     const command = status ? `${status.commands.tillsync} key --show` : api.keyCommand;
     store.set({ dialog: { kind: 'key', fault, isChecking, command } });
@@ -113,10 +113,13 @@ function keyActions({ api, store, watch }: Around) {
     show(null, true);
     try {
       await api.get('/status');
+      // Every valid key may read the status, but only some may read the board.
+      await api.get('/board');
     } catch (error) {
-      if (error instanceof ApiFault && error.code === 'unauthorized') {
+      const code = error instanceof ApiFault ? error.code : '';
+      if (code === 'unauthorized' || code === 'forbidden') {
         forget();
-        return show('key.wrong');
+        return show(code === 'forbidden' ? 'key.no-screen' : 'key.wrong');
       }
     }
     store.set({ dialog: null, hasKey: true });
@@ -128,12 +131,19 @@ function keyActions({ api, store, watch }: Around) {
     waiting = then;
     show(api.hasKey && then ? 'key.wrong' : null);
   };
+  /** Forgets the key, which may not read the page, and opens the form for another one. */
+  const rejectKey = () => {
+    forget();
+    waiting = watch;
+    show('key.no-screen');
+  };
   const closeDialog = () => {
     if (store.state.dialog?.kind === 'key') waiting = undefined;
     store.set({ dialog: null });
   };
   return {
     needKey,
+    rejectKey,
     askKey: () => needKey(store.state.link === 'locked' ? watch : undefined),
     /** Tries an API key. With `forGood`, the key stays stored after the browser is closed. */
     useKey: (key: string, forGood: boolean) => void use(key, forGood),

@@ -28,8 +28,8 @@ export type Subscription = 'all' | 'orders' | 'verdict';
 interface LiveOptions {
   api: Api;
   store: Store;
-  /** Called if even reading needs the API key. */
-  onLocked: () => void;
+  /** Called if even reading needs the API key. `lacksRight` is true if the key in use has not the right to read. */
+  onLocked: (lacksRight: boolean) => void;
   /** Called after the status was read. */
   onStatus: () => void;
   /** Called after the board was read. */
@@ -75,15 +75,18 @@ export class Live {
 
   async #guard(work: () => Promise<void>): Promise<void> {
     const { store, onLocked } = this.#options;
+    const { signal } = this.#watching;
     try {
       await work();
     } catch (error) {
+      // After a stop, the refusal may be of an earlier key.
+      if (signal.aborted) return;
       const code = error instanceof ApiFault ? error.code : 'internal';
       if (code === 'unreachable') store.set({ link: 'lost' });
-      if (code === 'unauthorized') {
+      if (code === 'unauthorized' || code === 'forbidden') {
         this.stop();
         store.set({ link: 'locked', shop: this.#options.api.shop });
-        onLocked();
+        onLocked(code === 'forbidden');
       }
     }
   }

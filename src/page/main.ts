@@ -68,7 +68,7 @@ const actions: Actions = pageActions({
 const live = new Live({
   api,
   store,
-  onLocked: () => actions.needKey(watch),
+  onLocked: (lacksRight) => (lacksRight ? actions.rejectKey() : actions.needKey(watch)),
   onStatus() {
     if (!document.hidden) void actions.refreshChanges();
   },

@@ -155,15 +155,15 @@ function stageView(
   state: PageState,
   actions: Actions,
 ): TemplateResult {
-  const { speech, expanded } = state;
+  const { speech, expanded, board } = state;
   const isWhole = expanded.has(stage);
   const few = state.isNarrow ? SHOWN_NARROW : SHOWN;
   const shown = isWhole ? orders : orders.slice(0, few);
   const hidden = orders.length - shown.length;
   return html`
     <section class="stage stage-${stage} ${orders.length === 0 ? 'empty' : ''}" aria-labelledby="stage-${stage}">
-      <h3 id="stage-${stage}">${speech.say(`stage.${stage}`)} <span class="count">${speech.format.number(orders.length)}</span></h3>
-      ${orders.length === 0 ? html`<p class="none">${speech.say('board.none')}</p>` : nothing}
+      <h3 id="stage-${stage}">${speech.say(`stage.${stage}`)} ${board.isRead ? html`<span class="count">${speech.format.number(orders.length)}</span>` : nothing}</h3>
+      ${board.isRead && orders.length === 0 ? html`<p class="none">${speech.say('board.none')}</p>` : nothing}
       <ul class=${isWhole ? 'whole' : ''}>${cards(shown, state, actions)}</ul>
       ${
         hidden > 0 || (isWhole && orders.length > few)

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { keyDigest } from '../../../src/db/api-keys.ts';
 import { sampleNotification } from '../../support/order-samples.ts';
 import { limitMs } from '../../support/shared-config.ts';
 import { SECRET } from '../../support/workplace.ts';
@@ -199,6 +200,19 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await level('green');
     });
 
+    it('says that there are no orders only once it has read them', async () => {
+      await open();
+      await page.route('**/v1/board', (route) => route.fulfill({ status: 502, body: 'Bad Gateway' }));
+      await page.reload();
+      await level('green');
+      await stage('Ready').waitFor();
+      expect(await page.locator('.stage').allTextContents()).not.toContainEqual(
+        expect.stringMatching(/None|0/),
+      );
+      await page.unroute('**/v1/board');
+      await stage('Ready').getByText('None').waitFor();
+    });
+
     it('says so, too, when a proxy answers in its place', async () => {
       await open();
       await level('green');
@@ -304,6 +318,34 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await page.evaluate(() => sessionStorage.clear());
       await page.reload();
       await level('green');
+    });
+
+    it('says of a key without the right "screen" that it lacks it, and never that there are no orders', async () => {
+      await open({ localApiKey }, { locale: 'es-CL' });
+      store.daemon.services.state.apiKeys.add({
+        name: 'till-1',
+        may: ['orders'],
+        digest: keyDigest('key-of-till-1', 'utf8'),
+        at: '2026-01-15T12:00:00.000Z',
+      });
+      const field = page.getByRole('dialog').getByLabel('Clave', { exact: true });
+      const lacking = page.getByRole('dialog').getByText('falta el permiso «screen»');
+      await field.fill('key-of-till-1');
+      await field.press('Enter');
+      await lacking.waitFor();
+      // Until now the page remembered such a key.
+      await page.evaluate(() => {
+        localStorage.setItem('tillsync.key', 'key-of-till-1');
+        localStorage.setItem('tillsync.language', 'en');
+      });
+      await page.reload();
+      await page.getByRole('dialog').getByText('lacks the right "screen"').waitFor();
+      expect(await page.locator('.board').count()).toBe(0);
+      expect((await remembered()).join()).not.toContain('key-of-till-1');
+      await keyField().fill(localApiKey);
+      await keyField().press('Enter');
+      await level('green');
+      await stage('Ready').getByText('None').waitFor();
     });
 
     it('asks another machine for it before it shows anything', async () => {
