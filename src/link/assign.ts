@@ -162,22 +162,20 @@ export interface UnassignedOrder {
 }
 
 /**
- * Counts unassigned orders and returns up to five of the store ids in them. Works in the caller's
+ * Counts open unassigned orders and returns up to five of the store ids in them. Works in the caller's
  * transaction.
  */
 export function unassigned(db: Database.Database): { orders: number; stores: (string | null)[] } {
-  const count =
-    'SELECT count(*) FROM unassigned_orders u JOIN orders USING (order_id) WHERE u.branch IS NULL';
-  const orders = sqlOf(db).value<number>(count) ?? 0;
-  const names = `SELECT DISTINCT store_external_id FROM unassigned_orders u JOIN orders USING (order_id)
-    WHERE u.branch IS NULL ORDER BY 1 LIMIT 5`;
+  const open = `FROM unassigned_orders u JOIN orders USING (order_id) WHERE u.branch IS NULL AND ${IS_OPEN}`;
+  const orders = sqlOf(db).value<number>(`SELECT count(*) ${open}`) ?? 0;
+  const names = `SELECT DISTINCT store_external_id ${open} ORDER BY 1 LIMIT 5`;
   return { orders, stores: orders === 0 ? [] : sqlOf(db).values<string | null>(names) };
 }
 
-/** Returns unassigned orders, oldest first. */
+/** Returns open unassigned orders, oldest first. */
 export function unassignedOrders(db: Database.Database, limit: number): UnassignedOrder[] {
   const sql = `SELECT order_id AS orderId, store_external_id AS store FROM unassigned_orders u
-    JOIN orders o USING (order_id) WHERE u.branch IS NULL ORDER BY o.seq LIMIT ?`;
+    JOIN orders o USING (order_id) WHERE u.branch IS NULL AND ${IS_OPEN} ORDER BY o.seq LIMIT ?`;
   return sqlOf(db).rows<UnassignedOrder>(sql, limit);
 }
 

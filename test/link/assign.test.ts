@@ -127,6 +127,27 @@ describe('orders that name no known branch', () => {
     await expect(assign).rejects.toMatchObject({ code: 'usage' });
     expect(branches[1].orders()).toEqual([]);
   });
+
+  it('are told while they are open, and still go down once their store has a branch', async () => {
+    const { hub, branches, settle } = await openChain();
+    const [branch] = branches;
+    await settle();
+    for (const number of [1, 2]) await hub.order(number, 'B9');
+    await hub.order(2, 'B9', 'dispatched');
+    await hub.order(3, 'B8', 'cancel');
+    expect(hub.services.mirror.read(unassigned)).toEqual({ orders: 1, stores: ['B9'] });
+    await hub.order(1, 'B9', 'cancel');
+    expect(hub.services.mirror.read(unassigned)).toEqual({ orders: 0, stores: [] });
+    expect(hub.services.mirror.read((db) => unassignedOrders(db, 10))).toEqual([]);
+    await hub.hub.check();
+    expect(hub.services.mirror.health.raised().map(({ key }) => key)).not.toContain('hub.unassigned');
+    expect(await hub.services.mirror.write((db) => assignStore(db, 'B9', 'B1', AT))).toBe(2);
+    await settle();
+    expect(branch.rows('SELECT order_id, status FROM orders ORDER BY 1')).toEqual([
+      { order_id: idOf(1), status: 'cancel' },
+      { order_id: idOf(2), status: 'dispatched' },
+    ]);
+  });
 });
 
 const ONE_BRANCH = `
