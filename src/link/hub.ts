@@ -242,8 +242,12 @@ export class Hub {
     const { health } = this.#options.mirror;
     const found = this.#options.rows
       .branches()
-      .map(({ name, report }) => ({ branch: name, entries: report?.quarantined ?? 0 }))
-      .filter(({ entries }) => entries > 0);
+      .map(({ branch: id, name, report }) => ({ id, branch: name, entries: report?.quarantined ?? 0 }))
+      .filter(({ entries }) => entries > 0)
+      // The hub hears nothing of a branch that is not configured any more, so its last number would never change.
+      .filter(({ id, branch }) =>
+        this.#branches.some((own) => own.branch === id || own.renamedFrom === branch),
+      );
     const named = firstNames(found, ({ branch, entries }) => `${branch} (${entries})`);
     const words = `Branches, and entries in the quarantine of each: ${named.join(', ')}.`;
     health.note('hub.unapplied', found.length === 0 ? null : words);

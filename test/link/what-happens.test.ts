@@ -10,6 +10,7 @@ import { composed, type FeedEntry } from '../../src/link/feed-pages.ts';
 import { pruneFeed } from '../../src/link/hub-feed.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
+import { quarantine } from '../../src/orders/quarantine.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
 import { commandsAt } from '../cli/invoke.ts';
 import { BranchStore, type Chain, configOf, type HubStore, openChain } from './chain-rig.ts';
@@ -623,11 +624,24 @@ describe('what happens when', () => {
   it('a branch is taken out of the configuration', async () => {
     const { hub, branches, settle } = await running();
     const [one, two] = branches;
+    const isTold = () => hub.services.mirror.health.raised().some(({ key }) => key === 'hub.unapplied');
     await hub.order(1, 'B2');
     await settle();
+    const unread = {
+      source: 'webhook',
+      receivedAtMs: 0,
+      reason: 'It cannot be read.',
+      payload: '{}',
+    } as const;
+    await two.services.mirror.write((db) => quarantine(db, unread));
+    await settle();
+    expect(isTold()).toBe(true);
+    hub.services.state.hub.writeHeard(hub.clock.nowMs(), true);
     hub.configure(RENAMED.slice(0, RENAMED.indexOf('[[branches]]', 20)));
     await hub.stop();
     await hub.start();
+    await hub.hub.check();
+    expect(isTold()).toBe(false);
     await hub.order(2, 'B2');
     expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 2 }]);
     await expect(two.follower.hello()).rejects.toMatchObject({
