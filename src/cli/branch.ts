@@ -207,10 +207,15 @@ const assign = command({
   run: (call) =>
     withHub(call, async ({ services: { mirror, stores, state }, config }) => {
       const { store, order } = call.options;
-      const { branch: id, name: branch } = requireBranch(config, state.hub, call.argument);
+      const { branch: id, name: branch, isClosed } = requireBranch(config, state.hub, call.argument);
       if ((store === undefined) === (order === undefined)) {
         throw new TillsyncError('usage', 'Give --store STORE or --order ID.', {
           hint: 'Which orders name no known branch: {tillsync} branch list',
+        });
+      }
+      if (isClosed) {
+        throw new TillsyncError('usage', `Branch ${branch} is closed. Nothing was changed.`, {
+          hint: `To open it again: {tillsync} branch invite ${branch}`,
         });
       }
       const { assignOrder, assignStore, unassignedOrders } = await import('../link/assign.ts');

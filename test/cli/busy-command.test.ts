@@ -7,6 +7,7 @@ import Database from 'better-sqlite3';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { Clock } from '../../src/core/time.ts';
+import { beginHub } from '../../src/link/hub-feed.ts';
 import { invoke } from './invoke.ts';
 
 let directory: string;
@@ -79,4 +80,25 @@ test('a command that finds a database locked for too long says to type it again,
   expect(refused.stderr).not.toMatch(/tried again by itself/);
   const { stdout } = await invoke(['branch', 'list', '--json'], { env });
   expect(JSON.parse(stdout)).toMatchObject({ closed: [] });
+});
+
+test('branch assign gives nothing to a closed branch, and says how to open it again', async () => {
+  const mirror = new Database(path.join(directory, 'mirror.db'));
+  const known = { branch: 'B1', name: 'B1', externalId: 'B1', subsidiaryId: null, mayPrice: false };
+  beginHub(mirror, [known], systemClock.nowMs());
+  mirror.close();
+  expect(await invoke(['branch', 'close', 'B1'], { env })).toMatchObject({ code: 0 });
+  for (const words of [
+    ['--store', 'sub-9'],
+    ['--order', '64f0c2a9e1'],
+  ]) {
+    const refused = await invoke(['branch', 'assign', 'B1', ...words, '--json'], { env });
+    expect(JSON.parse(refused.stdout), words.join(' ')).toMatchObject({
+      error: {
+        code: 'usage',
+        message: 'Branch B1 is closed. Nothing was changed.',
+        hint: expect.stringMatching(/^To open it again: .* branch invite B1$/),
+      },
+    });
+  }
 });
