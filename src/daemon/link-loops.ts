@@ -87,7 +87,7 @@ export function hubLoops(options: Options, services: Services, own?: OwnStoreLin
     const { Hub } = await import('../link/hub.ts');
     const { announcementOf } = await import('../link/server-file.ts');
     const announced = () => announcementOf(config.hub, state.hub.serverConfig());
-    const link = options.link?.hub ?? (await reportingLinkDown(services, natsHubLink(config, services)));
+    const link = options.link?.hub ?? (await natsHubLink(config, services));
     const hub = new Hub({
       link,
       mirror,
@@ -164,10 +164,11 @@ async function reportingLinkDown<T>({ mirror }: Services, made: Promise<T>): Pro
   }
 }
 
+/** Makes the hub's link. It reads its files only to connect, because the hub's own shop needs no connection. */
 async function natsHubLink(config: Config, { state }: Services): Promise<HubLink> {
   const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');
-  return new NatsHubLink(await ownAccess(state.hub, config.hub, '@hub'));
+  return new NatsHubLink(() => ownAccess(state.hub, config.hub, '@hub'));
 }
 
 /** Returns a branch's loops, which replace all loops that call the platform. */

@@ -94,9 +94,12 @@ export interface LinkTls {
   takesAny?: boolean;
 }
 
+/** Options, or a function that reads them again for each connection. */
+type AnyOptions = NatsOptions | (() => Promise<NatsOptions>);
+
 /** Manages one connection to the server, which is opened on first use and again after each loss. */
 export class NatsWire {
-  readonly #options: NatsOptions;
+  readonly #read: () => Promise<NatsOptions>;
   readonly #onConnection: (connection: NatsConnection) => void;
   #connection: NatsConnection | undefined;
   /** Address of the present connection. */
@@ -107,14 +110,14 @@ export class NatsWire {
   onAgain: () => void = () => {};
   #connecting: Promise<NatsConnection> | undefined;
 
-  constructor(options: NatsOptions, onConnection: (connection: NatsConnection) => void = () => {}) {
-    this.#options = options;
+  constructor(options: AnyOptions, onConnection: (connection: NatsConnection) => void = () => {}) {
+    this.#read = typeof options === 'function' ? options : async () => options;
     this.#onConnection = onConnection;
   }
 
   /**
    * Returns the connection, opening it if needed. Throws `link-down`, `link-refused` for an unknown key,
-   * `config-invalid` for a server that is too old.
+   * `config-invalid` for a server that is too old, and errors of the function that reads the options.
    */
   async connection(): Promise<NatsConnection> {
     if (this.#connection && !this.#connection.isClosed()) return this.#connection;
@@ -134,20 +137,20 @@ export class NatsWire {
    * Closes the connection and tries its address last from now on. Does nothing if there is only one address.
    */
   async shun(): Promise<void> {
-    const { ways } = this.#options;
+    const { ways } = await this.#read();
     if (!ways || !this.#way || ways.list().length < 2) return;
     this.#shunned = this.#way.url;
     await this.#connection?.close();
   }
 
   async #connect(): Promise<NatsConnection> {
-    const { url, tls, ways } = this.#options;
-    if (!ways) return this.#connectTo(url, tls);
+    const options = await this.#read();
+    if (!options.ways) return this.#connectTo(options);
     let fault: unknown;
     const isShunned = (way: Way) => Number(way.url === this.#shunned);
-    for (const way of ways.list().sort((a, b) => isShunned(a) - isShunned(b))) {
+    for (const way of options.ways.list().sort((a, b) => isShunned(a) - isShunned(b))) {
       try {
-        const made = await this.#connectTo(way.url, tlsOf(way));
+        const made = await this.#connectTo({ ...options, url: way.url, tls: tlsOf(way) });
         this.#way = way;
         return made;
       } catch (error) {
@@ -158,8 +161,7 @@ export class NatsWire {
     throw fault;
   }
 
-  async #connectTo(url: string, tls: LinkTls | null): Promise<NatsConnection> {
-    const { seed, user } = this.#options;
+  async #connectTo({ url, tls, seed, user }: NatsOptions): Promise<NatsConnection> {
     const { connect, nkeyAuthenticator } = await import('@nats-io/transport-node');
     const open = () =>
       connect({
@@ -268,7 +270,7 @@ export class NatsHubLink implements HubLink {
   #client: JetStreamClient | undefined;
   #answering: NatsConnection | undefined;
 
-  constructor(options: NatsOptions) {
+  constructor(options: AnyOptions) {
     this.#wire = new NatsWire(options);
   }
 

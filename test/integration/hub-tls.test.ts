@@ -143,8 +143,8 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
       await until('it says what is missing', () => link()?.message === `${file} cannot be read (ENOENT).`);
       renameSync(`${file}.away`, file);
       await until('the link works', () => link()?.state === 'ok');
-      // Each of the loops that need the link has failed once.
-      expect(started.log().match(/a loop failed/g)).toHaveLength(isBranch ? 2 : 1);
+      // Each of the branch's loops that need the link has failed once. The hub's loop goes on without the link.
+      expect(started.log().match(/a loop failed/g) ?? []).toHaveLength(isBranch ? 2 : 0);
     },
     60_000,
   );

@@ -7,12 +7,15 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { request } from 'undici';
 import { expect, onTestFinished, test } from 'vitest';
+import { openState } from '../../src/app/state.ts';
 import { LEFT_STORE } from '../../src/app/storage.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { configError } from '../../src/config/source.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
+import type { HubLink } from '../../src/link/link.ts';
+import { hubKeys } from '../../src/link/server-file.ts';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { SEQ_JUMP } from '../../src/orders/order.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
@@ -57,7 +60,8 @@ function machine() {
     run: (...words: string[]) =>
       invoke(words, { env: { TILLSYNC_CONFIG: path.join(directory, 'config.toml') } }),
     own: path.join(directory, 'store/mirror.db'),
-    async start(shops: string): Promise<Daemon> {
+    /** Starts the daemon with this link, or with the link over nats-server if it is null. */
+    async start(shops: string, link: HubLink | null = server.hub()): Promise<Daemon> {
       const text = `
         [platform]
         base_url = "http://platform.test"
@@ -82,7 +86,7 @@ function machine() {
         clock: systemClock,
         random: seededRandom(3),
         log: { ...silentLog, error: (_fields, message) => void errors.push(message) },
-        link: { hub: server.hub() },
+        ...(link && { link: { hub: link } }),
         transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
       });
       daemons.push(daemon);
@@ -235,6 +239,26 @@ test('own store: orders and counts come and go while the nats-server is down', {
   ]) {
     expect(await shop.run(...words), words.join(' ')).toMatchObject({ code: 2 });
   }
+});
+
+test('own store: orders come while a file of the hub is missing that the link to nats-server needs', {
+  tags: ['bulk'],
+}, async () => {
+  const shop = machine();
+  const state = openState({ path: path.join(shop.directory, 'state.db'), clock: systemClock });
+  await hubKeys(state.hub);
+  const file = (name: string) => path.join(shop.directory, 'nats', name);
+  const tls = { certFile: file('hub.pem'), keyFile: file('hub.key'), caFile: file('ca.pem') };
+  state.hub.noteServerConfig({ file: file('server.conf'), storeDirectory: file('jetstream'), tls });
+  state.close();
+  const hub = await shop.start(TWO_SHOPS, null);
+  await order(hub, 1, 'B1');
+  await until('the order at its shop', () => codes(shop.own).length === 1);
+  const told = "SELECT state, message FROM freshness WHERE subject = 'hub.link'";
+  await until('the reason', () => rows(shop.mirror, told).length === 1);
+  expect(rows(shop.mirror, told)).toEqual([
+    { state: 'failing', message: expect.stringContaining(tls.caFile) },
+  ]);
 });
 
 test('own store: another name in the configuration is a rename, without a word: mirror, numbers and open orders stay', {
