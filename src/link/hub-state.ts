@@ -27,7 +27,8 @@ const serverConfigPlace = z.object({
 export type ServerConfigPlace = z.infer<typeof serverConfigPlace>;
 
 /**
- * The part of the hub's state that every backup contains. It has no secret, only the public keys of branches.
+ * The part of the hub's state that every backup contains: branches with a key, and closed ones. It has no secret, only
+ * the public keys of branches.
  */
 export const HUB_COPY = z.object({
   serverConfig: serverConfigPlace.nullable(),
@@ -40,6 +41,10 @@ export const HUB_COPY = z.object({
       joinedAt: text.nullable(),
     }),
   ),
+  /** A backup of an older version has no closed branches. */
+  closed: z
+    .array(z.object({ branch: text, name: text, subsidiaryId: text.nullable(), closedAt: text }))
+    .default([]),
 });
 export type HubCopy = z.infer<typeof HUB_COPY>;
 
@@ -270,15 +275,20 @@ export class HubRows {
   }
 
   /**
-   * Returns the hub's part of a backup: the inputs of the server's configuration and the branches with a key.
+   * Returns the hub's part of a backup: the inputs of the server's configuration, the branches with a key and those that
+   * are closed.
    */
   copy(): HubCopy {
+    const rows = this.branches();
     return {
       serverConfig: this.serverConfig() ?? null,
-      branches: this.branches().flatMap(({ branch, name, subsidiaryId, publicKey, joinedAt }) =>
+      branches: rows.flatMap(({ branch, name, subsidiaryId, publicKey, joinedAt }) =>
         publicKey === null || publicKey === NO_KEY
           ? []
           : [{ branch, name, subsidiaryId, publicKey, joinedAt }],
+      ),
+      closed: rows.flatMap(({ branch, name, subsidiaryId, closedAt }) =>
+        closedAt === null ? [] : [{ branch, name, subsidiaryId, closedAt }],
       ),
     };
   }
@@ -287,7 +297,7 @@ export class HubRows {
    * Adds the branches of another machine's hub, and its server configuration if this hub has none. This hub must have
    * keys and no branches yet.
    */
-  takeOver({ serverConfig, branches }: HubCopy, nowMs: number): void {
+  takeOver({ serverConfig, branches, closed }: HubCopy, nowMs: number): void {
     const sql = sqlOf(this.#db);
     storing(() =>
       sql.transaction(() => {
@@ -295,6 +305,10 @@ export class HubRows {
           const add = `INSERT INTO hub_branches (branch, name, subsidiary_id, public_key, joined_at)
             VALUES (?, ?, ?, ?, ?)`;
           sql.run(add, branch, name, subsidiaryId, publicKey, joinedAt ?? isoUtc(nowMs));
+        }
+        for (const { branch, name, subsidiaryId, closedAt } of closed) {
+          const add = 'INSERT INTO hub_branches (branch, name, subsidiary_id, closed_at) VALUES (?, ?, ?, ?)';
+          sql.run(add, branch, name, subsidiaryId, closedAt);
         }
         if (serverConfig && !this.serverConfig()) this.noteServerConfig(serverConfig);
       }),

@@ -15,7 +15,7 @@ import { freeName, giveToGroup, groupId, openWhenFree, replaceText, stampOf } fr
 import type { Clock } from '../core/time.ts';
 import type { AuditEntry } from '../db/audit.ts';
 import { lookInto, makeDirectory, storing } from '../db/sqlite.ts';
-import { HUB_COPY } from '../link/hub-state.ts';
+import { HUB_COPY, type HubCopy } from '../link/hub-state.ts';
 import { openMirror } from '../orders/mirror.ts';
 import { SEQ_JUMP } from '../orders/order.ts';
 import { asWebhookMemory, NO_WEBHOOK_MEMORY } from '../orders/webhook-registration.ts';
@@ -190,9 +190,64 @@ function acksToRestore(staging: string, acks: KnownSince['acks'], newestSeq: num
  */
 type TokensRestored = 'none' | 'taken' | 'own-kept';
 
+/** A branch of the backup's hub, to which later actions of people are applied. */
+interface ReplayedBranch {
+  branch: string;
+  /** Name in the backup. */
+  name: string;
+  /** Name at the time of the next action. */
+  nameNow: string;
+  subsidiaryId: string | null;
+  /** Null once a person ended the key. */
+  key: { publicKey: string; joinedAt: string | null } | null;
+  closedAt: string | null;
+}
+
 /**
- * Restores a lost hub's branches with their public keys, except branches that were invited, removed or closed since the
- * backup. Does nothing if this machine already knows branches. Returns the branches that need not join again.
+ * Returns the hub of a backup after what people did since, oldest first. An invited or removed branch has no key, and a
+ * closed one is closed until it is invited. Names stay those of the backup.
+ */
+function replayed({ serverConfig, branches, closed }: HubCopy, audited: readonly AuditEntry[]): HubCopy {
+  let rows: ReplayedBranch[] = [
+    ...branches.map(({ branch, name = branch, subsidiaryId, ...key }) => {
+      return { branch, name, nameNow: name, subsidiaryId, key, closedAt: null };
+    }),
+    ...closed.map((each) => ({ ...each, nameNow: each.name, key: null })),
+  ];
+  for (const { action, subject, detail, at } of audited) {
+    const name = subject?.replace(/^branch /, '') ?? '';
+    const named = rows.filter(({ nameNow }) => nameNow === name);
+    if (action === 'branch.rename') {
+      const nameNow = detail?.replace(/^now /, '') ?? '';
+      // In a swap two branches have one name for a while, so the one that had it first is renamed next.
+      const [renamed] = named;
+      const others = rows.filter((each) => each !== renamed && (each.key || each.nameNow !== nameNow));
+      rows = renamed ? [...others, { ...renamed, nameNow }] : others;
+    } else if (action === 'branch.remove') {
+      for (const each of named) each.key = null;
+    } else if (action === 'branch.invite') {
+      for (const each of named) Object.assign(each, { key: null, closedAt: null });
+    } else if (action === 'branch.close') {
+      for (const each of named) Object.assign(each, { key: null, closedAt: at });
+      const isNew = named.length === 0 && !rows.some(({ branch }) => branch === name);
+      const neverJoined = { branch: name, name, nameNow: name, subsidiaryId: null, key: null, closedAt: at };
+      if (isNew) rows.push(neverJoined);
+    }
+  }
+  return {
+    serverConfig,
+    branches: rows.flatMap(({ branch, name, subsidiaryId, key }) =>
+      key ? [{ branch, name, subsidiaryId, ...key }] : [],
+    ),
+    closed: rows.flatMap(({ branch, name, subsidiaryId, closedAt }) =>
+      closedAt === null ? [] : [{ branch, name, subsidiaryId, closedAt }],
+    ),
+  };
+}
+
+/**
+ * Restores a lost hub's branches with their public keys, except keys that ended since the backup, and which branches
+ * are closed. Does nothing if this machine already knows branches. Returns the branches that need not join again.
  */
 async function restoreHub(
   staging: string,
@@ -208,12 +263,9 @@ async function restoreHub(
   if (kept?.hubKeys) hub.keepKeys(kept.hubKeys);
   const { hubKeys } = await import('../link/server-file.ts');
   await hubKeys(hub);
-  const isRekeyed = ({ action }: AuditEntry) =>
-    ['branch.invite', 'branch.remove', 'branch.close'].includes(action);
-  const rekeyed = new Set(audited.filter(isRekeyed).map(({ subject }) => subject));
-  const branches = copy.branches.filter(({ branch, name = branch }) => !rekeyed.has(`branch ${name}`));
-  hub.takeOver({ ...copy, branches }, nowMs);
-  return branches.map(({ branch, name = branch }) => name);
+  const now = replayed(copy, audited);
+  hub.takeOver(now, nowMs);
+  return now.branches.map(({ branch, name = branch }) => name);
 }
 
 /** Restores the backup's tokens and webhook secrets if this machine has no usable ones. */

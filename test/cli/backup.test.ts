@@ -35,7 +35,8 @@ async function storeWith(branches: string[]) {
     joinedAt,
     subsidiaryId: null,
   }));
-  state.hub.takeOver({ serverConfig: null, branches: await Promise.all(joined) }, systemClock.nowMs());
+  const copy = { serverConfig: null, branches: await Promise.all(joined), closed: [] };
+  state.hub.takeOver(copy, systemClock.nowMs());
   state.close();
   const commands = commandsAt({ env: { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: config } });
   return { file: path.join(directory, 'tillsync.tar.gz'), storage, ...commands };

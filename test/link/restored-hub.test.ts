@@ -1,6 +1,9 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { isoUtc } from '../../src/core/time.ts';
+import type { AuditAction } from '../../src/db/audit.ts';
+import { assignStore } from '../../src/link/assign.ts';
 import { noteStream } from '../../src/link/hub-feed.ts';
 import { openBackup, writeBackup } from '../../src/support/backup.ts';
 import { restoreBackup } from '../../src/support/restore.ts';
@@ -239,5 +242,67 @@ describe('a hub that is restored from a backup', () => {
     await hub.start();
     expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: ['B2'] });
     await hub.start();
+  });
+
+  it('keeps a closed branch closed on another machine, and its orders go where a person sent them', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    const [branch] = branches;
+    await settle();
+    await hub.order(1, 'B2');
+    hub.services.state.hub.close({ branch: 'B2', name: 'B2' }, hub.clock.nowMs());
+    await hub.hub.begin();
+    await hub.services.mirror.write((db) => assignStore(db, 'B2', 'B1', isoUtc(hub.clock.nowMs())));
+    await settle([branch]);
+    const closed = hub.services.state.hub.branches().find(({ name }) => name === 'B2');
+    const file = await backUp(hub);
+    const report = await restore(chain, file, ['mirror.db', 'state.db']);
+    expect(report).toMatchObject({ branches: ['B1'], manifest: { branches: 1 } });
+    await hub.start();
+    expect(hub.services.state.hub.branches().find(({ name }) => name === 'B2')).toEqual({
+      ...closed,
+      seenLateMs: 60_000,
+    });
+    await hub.order(2, 'B2');
+    await settle([branch]);
+    await settle([branch]);
+    const ids = 'SELECT order_id AS id FROM orders ORDER BY 1';
+    expect(branch.rows(ids)).toEqual([{ id: idOf(1) }, { id: idOf(2) }]);
+  });
+
+  const swapped = ['rename B1 B2', 'rename B2 B1'];
+  it.each([
+    { before: [], since: ['close B2'], keyed: ['B1'], closed: ['B2'] },
+    { before: [], since: ['close B2', 'invite B2'], keyed: ['B1'], closed: [] },
+    { before: [], since: ['close B2', 'invite B2', 'close B2'], keyed: ['B1'], closed: ['B2'] },
+    { before: [], since: ['close B3'], keyed: ['B1', 'B2'], closed: ['B3'] },
+    { before: [], since: ['rename B2 Norte'], keyed: ['B1', 'B2'], closed: [] },
+    { before: [], since: ['rename B2 Norte', 'remove Norte'], keyed: ['B1'], closed: [] },
+    { before: [], since: ['rename B2 Norte', 'close Norte'], keyed: ['B1'], closed: ['B2'] },
+    { before: [], since: ['rename B2 Norte', 'close B2'], keyed: ['B1', 'B2'], closed: [] },
+    { before: [], since: [...swapped, 'remove B1'], keyed: ['B1'], closed: [] },
+    { before: ['B9'], since: [], keyed: ['B1', 'B2'], closed: ['B9'] },
+    { before: ['B9'], since: ['invite B9'], keyed: ['B1', 'B2'], closed: [] },
+    { before: ['B9'], since: ['rename B2 B9'], keyed: ['B1', 'B2'], closed: [] },
+  ])('takes over what people did since the backup: $before closed, then $since', async (given) => {
+    const chain = await openChain();
+    const { hub, clock } = chain;
+    for (const name of given.before) hub.services.state.hub.close({ branch: name, name }, clock.nowMs());
+    const file = await backUp(hub);
+    for (const [action, of, to] of given.since.map((each) => each.split(' '))) {
+      await clock.advance(1_000);
+      await hub.services.stores.write(({ audit }) =>
+        audit.note({
+          who: 'cli ana',
+          action: `branch.${action}` as AuditAction,
+          subject: `branch ${of}`,
+          detail: to === undefined ? null : `now ${to}`,
+        }),
+      );
+    }
+    expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: given.keyed });
+    await hub.start();
+    const closed = hub.services.state.hub.branches().filter(({ closedAt }) => closedAt !== null);
+    expect(closed.map(({ branch }) => branch)).toEqual(given.closed);
   });
 });
