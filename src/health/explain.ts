@@ -258,7 +258,10 @@ function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>
     orderId,
   );
   const incomplete = sql.value<string>('SELECT reason FROM incomplete_orders WHERE order_id = ?', orderId);
-  const unassigned = sql.value<string>('SELECT order_id FROM unassigned_orders WHERE order_id = ?', orderId);
+  const unassigned = sql.value<number>(
+    'SELECT 1 FROM unassigned_orders WHERE order_id = ? AND branch IS NULL',
+    orderId,
+  );
   const lines = sql.rows<{ line: number; name: string | null }>(
     'SELECT line, product_name AS name FROM order_items WHERE order_id = ? AND sku IS NULL ORDER BY line',
     orderId,

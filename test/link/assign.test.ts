@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { explainOrder } from '../../src/health/explain.ts';
 import { assignOrder, assignStore, unassigned, unassignedOrders } from '../../src/link/assign.ts';
 import { openChain } from './chain-rig.ts';
 
@@ -51,6 +52,17 @@ describe('orders that name no known branch', () => {
       { order_id: idOf(1), status: 'payment-approved' },
     ]);
     expect(hub.services.mirror.read(unassigned)).toEqual({ orders: 1, stores: ['B9'] });
+    const said = (number: number) =>
+      hub.services.mirror.read((db) =>
+        explainOrder(db, {
+          orderId: idOf(number),
+          hooks: [],
+          branches: [],
+          ledger: { reservedBy: () => [] },
+        }),
+      ).now;
+    expect(said(1)).not.toContain('No branch has its store, so it went to none.');
+    expect(said(2)).toContain('No branch has its store, so it went to none.');
     for (const each of [other, branch]) {
       await each.services.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
     }
