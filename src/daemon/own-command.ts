@@ -26,8 +26,8 @@ export interface OwnCommandEnd {
 }
 
 /**
- * Runs a command of this program in a process of its own, with lower priority. Throws `aborted` if the signal ends it,
- * and the errors of `spawn`.
+ * Runs a command of this program in a process of its own, with lower priority where that is permitted. Throws
+ * `aborted` if the signal ends it, and the errors of `spawn`.
  */
 export async function runOwnCommand(
   words: readonly string[],
@@ -43,11 +43,19 @@ export async function runOwnCommand(
     signal,
   });
   const [stdout, stderr] = [textOf(child.stdout), textOf(child.stderr)];
-  if (child.pid !== undefined) setPriority(child.pid, NICENESS);
+  if (child.pid !== undefined) lowerPriority(child.pid);
   const [exit] = (await once(child, 'close').catch((error: unknown) => {
     throw signal.aborted ? new TillsyncError('aborted', 'Stopped while a command ran.') : error;
   })) as [number | null];
   return { exit, stdout: stdout(), stderr: stderr() };
+}
+
+function lowerPriority(pid: number): void {
+  try {
+    setPriority(pid, NICENESS);
+  } catch {
+    // The filter of system calls in tillsync.service forbids it, so the command runs with the daemon's priority there.
+  }
 }
 
 function textOf(stream: NodeJS.ReadableStream): () => string {

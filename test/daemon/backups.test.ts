@@ -2,14 +2,15 @@
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { syncBuiltinESMExports } from 'node:module';
+import os, { tmpdir } from 'node:os';
 import path from 'node:path';
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 import type { Freshness } from '../../src/core/alarm.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { ProgramEnd } from '../../src/core/program.ts';
 import { BackupLoop, backupLoops } from '../../src/daemon/backups.ts';
-import type { OwnCommandEnd } from '../../src/daemon/own-command.ts';
+import { type OwnCommandEnd, runOwnCommand } from '../../src/daemon/own-command.ts';
 import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 import { newestBackup } from '../../src/support/backup-files.ts';
 import { openTestMirror } from '../orders/open-test-mirror.ts';
@@ -241,3 +242,24 @@ it.each([
     expect(told?.state === 'off').toBe(names.length === 0);
   },
 );
+
+it('a command runs to its end where the system lets nobody lower its priority', async () => {
+  const { storage } = rig();
+  const main = path.join(storage, 'main.mjs');
+  writeFileSync(main, "console.log('its report'); console.error('a warning'); process.exitCode = 3;");
+  const { argv } = process;
+  const { setPriority } = os;
+  onTestFinished(() => {
+    process.argv = argv;
+    os.setPriority = setPriority;
+    syncBuiltinESMExports();
+  });
+  process.argv = [process.execPath, main];
+  os.setPriority = () => {
+    throw new Error('A system error occurred: uv_os_setpriority returned EPERM (operation not permitted)');
+  };
+  syncBuiltinESMExports();
+  const { signal } = new AbortController();
+  const end = await runOwnCommand(['backup'], { configFile: '/config.toml', timeoutMs: 60_000, signal });
+  expect(end).toEqual({ exit: 3, stdout: 'its report\n', stderr: expect.stringContaining('a warning') });
+});

@@ -165,6 +165,23 @@ describe('the installed service', () => {
     machine.run('systemctl daemon-reload; systemctl restart tillsync.service');
   });
 
+  it('makes a differential backup by itself', () => {
+    machine.run('cp /etc/tillsync/config.toml /root/without-backups.toml');
+    machine.run(
+      'sed -i \'s/^differential_every.*/differential_every = "1s"/\' /etc/tillsync/config.toml; systemctl restart tillsync.service',
+    );
+    // Notes a whole backup, which the service itself makes only five minutes after its start.
+    const note = "INSERT OR REPLACE INTO marks (name, value) VALUES ('backup.noted', unixepoch() * 1000)";
+    const sqlite = path.resolve('node_modules/better-sqlite3');
+    machine.run(
+      `${NODE} -e "new (require('${sqlite}'))('/var/lib/tillsync/mirror.db').exec(process.argv[1])" "${note}"`,
+    );
+    until('ls /var/lib/tillsync/backups | grep -q "differential.tar.gz$"');
+    expect(machine.run('journalctl -u tillsync.service')).not.toContain('a differential backup failed');
+    machine.run('rm -r /var/lib/tillsync/backups; cp /root/without-backups.toml /etc/tillsync/config.toml');
+    machine.run('systemctl restart tillsync.service');
+  });
+
   it('keeps its files to itself and to its group', () => {
     const modes = machine.run(
       'cd /var/lib/tillsync; stat -c "%a %U:%G %n" . inbox mirror.db mirror.db-wal mirror.db-shm state.db',
