@@ -141,7 +141,10 @@ function without<T>(rows: readonly T[], valuesOf: (row: T) => unknown): T[] {
   ].reverse();
 }
 
-/** Throws `usage` for a differential backup of another mirror. */
+/**
+ * Throws `usage` for a differential backup of another mirror. The platform's host decides only without an event that
+ * both could have, because the address of the platform or of the hub may change.
+ */
 function refuseForeign(
   fresh: string,
   { manifest, name }: RestoreSource,
@@ -149,7 +152,7 @@ function refuseForeign(
 ): void {
   const foreign = differentials.find(({ platform, mark }) => {
     const isOld = mark !== null && mark.seq <= manifest.mirror.newestSeq;
-    return platform !== manifest.platform || (isOld && !lookInto(fresh, (db) => hasEvent(db, mark)));
+    return isOld ? !lookInto(fresh, (db) => hasEvent(db, mark)) : platform !== manifest.platform;
   });
   if (foreign === undefined) return;
   throw new TillsyncError('usage', `${foreign.name} is of another shop than ${name}. Nothing was changed.`, {

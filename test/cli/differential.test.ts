@@ -32,10 +32,12 @@ function store(recipient = '', platform = 'https://platform.test') {
   const backups = path.join(directory, 'backups');
   const config = path.join(directory, 'config.toml');
   mkdirSync(backups);
-  writeFileSync(
-    config,
-    `[platform]\nbase_url = "${platform}"\n[storage]\ndirectory = "${storage}"\n[backup]\nrecipient = "${recipient}"\n`,
-  );
+  const callAt = (url: string) =>
+    writeFileSync(
+      config,
+      `[platform]\nbase_url = "${url}"\n[storage]\ndirectory = "${storage}"\n[backup]\nrecipient = "${recipient}"\n`,
+    );
+  callAt(platform);
   const commands = commandsAt({ env: { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: config } });
   const write = async (sql: string) => {
     const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
@@ -46,6 +48,8 @@ function store(recipient = '', platform = 'https://platform.test') {
     storage,
     backups,
     ...commands,
+    /** Sets another address of the platform. */
+    callAt,
     at: (name: string) => path.join(backups, name),
     async order(number: number) {
       const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
@@ -171,6 +175,34 @@ it('one that is cut, for another phrase or of another shop is refused by name, a
     expect(await refusal()).toContain(`${DIFFERENTIAL}.age is of another shop`);
   }
   expect((await run(['restore', backups])).stderr).toContain(`restore ${at(`${WHOLE}.age`)} --phrase`);
+});
+
+it('the address of the platform may change between a backup and its differential one', async () => {
+  const { storage, backups, at, order, acknowledge, callAt, json, toBook } = store();
+  await order(1);
+  await json(['backup', at(WHOLE)]);
+  callAt('https://moved.test');
+  await acknowledge('booked');
+  await json(['backup', at(DIFFERENTIAL), '--since', SINCE]);
+  rmSync(storage, { recursive: true });
+  expect((await json(['restore', backups])).code).toBe(0);
+  expect(toBook()).toEqual(['booked']);
+});
+
+it('where two backups have no event in common, the address of the platform says whose they are', async () => {
+  const { backups, at, acknowledge, json, run } = store();
+  await acknowledge('before', '2026-03-01T07:00:00.000Z');
+  await json(['backup', at(WHOLE)]);
+  for (const [platform, code] of [
+    ['https://platform.test', 0],
+    ['https://other.test', 2],
+  ] as const) {
+    const alike = store('', platform);
+    await alike.acknowledge('booked');
+    await alike.json(['backup', alike.at(DIFFERENTIAL), '--since', SINCE]);
+    renameSync(alike.at(DIFFERENTIAL), at(DIFFERENTIAL));
+    expect((await run(['restore', backups])).code).toBe(code);
+  }
 });
 
 it('a directory without a backup, or with those of several shops, is refused', async () => {
