@@ -13,7 +13,7 @@ import type { Config } from '../config/config-type.ts';
 import { branchName, configuredNames } from '../config/roles.ts';
 import { whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import { MIRROR_MODE } from '../db/mirror-connection.ts';
+import { closeLeavingFiles, MIRROR_MODE } from '../db/mirror-connection.ts';
 import { openDatabase, sqlOf } from '../db/sqlite.ts';
 import { Counters } from '../health/counters.ts';
 import { keepRoute } from '../link/assign.ts';
@@ -186,13 +186,14 @@ export function markLeftStore({ config, log }: Pick<ServicesOptions, 'config' | 
   const tell = `INSERT INTO freshness (subject, state, message) VALUES (@subject, 'failing', @message)
     ON CONFLICT (subject) DO UPDATE SET state = excluded.state, message = excluded.message`;
   try {
-    const db = openDatabase({ path: storagePaths(directory).mirror, mode: MIRROR_MODE, busyTimeoutMs: 100 });
+    const path = storagePaths(directory).mirror;
+    const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 100 });
     try {
       for (const subject of ['hub.link', 'orders.poll', 'catalog.sweep']) {
         sqlOf(db).run(tell, { subject, message: LEFT_STORE });
       }
     } finally {
-      db.close();
+      closeLeavingFiles(db, { path, readonly: false });
     }
   } catch (error) {
     log.warn(

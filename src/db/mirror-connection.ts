@@ -60,8 +60,11 @@ export function openConnection(options: ConnectionOptions): Database.Database {
   }
 }
 
-/** Closes a failed connection and keeps the files -wal and -shm, which other readers of the mirror use. */
-export function closeLeavingFiles(db: Database.Database, { path, readonly }: ConnectionOptions): void {
+/** Closes a connection without a keeper, and keeps the files -wal and -shm, which other readers of the mirror use. */
+export function closeLeavingFiles(
+  db: Database.Database,
+  { path, readonly }: Pick<ConnectionOptions, 'path' | 'readonly'>,
+): void {
   let keeper: Database.Database | undefined;
   try {
     if (!readonly) keeper = openKeeper(path);

@@ -460,6 +460,8 @@ test('own store: one that the hub has left is told of at the start, in the log a
   const left = freshMirror(path.join(rig.directory, 'store'));
   await rig.daemon();
   expect(told).toContain(LEFT_STORE);
+  // Without these files, the POS, which is another Unix user, could not open the mirror.
+  expect(['-wal', '-shm'].map((suffix) => existsSync(left + suffix))).toEqual([true, true]);
   const failing = "SELECT subject FROM freshness WHERE state = 'failing' ORDER BY subject";
   expect(rows<{ subject: string }>(left, failing).map(({ subject }) => subject)).toEqual([
     'catalog.sweep',
