@@ -11,6 +11,7 @@ import { openWhenFree } from '../core/files.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
 import type { Convert } from '../support/archive.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
+import type { RestoredDirectory } from '../support/before-upgrade.ts';
 import type { Differential } from '../support/differential.ts';
 import type { ReadableBy } from '../support/encryption.ts';
 import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
@@ -373,22 +374,30 @@ async function beforeUpgrade(call: Pick<Call, 'cli' | 'options'>): Promise<Resul
   requireRights(config.storage.directory, 'write');
   const { restoreBeforeUpgrade } = await import('../support/before-upgrade.ts');
   const report = await restoreBeforeUpgrade({ config, clock, signal, who: cli.who });
-  const { mirror, stateKeptAt } = report;
-  const kept =
-    stateKeptAt === null ? [] : [`The newer state.db is kept as ${stateKeptAt}; delete it when all is well.`];
+  const { mirror, ownStore } = report;
   const advice = [
-    ...kept,
+    ...(ownStore ? [...stateAdvice(ownStore), ...mirrorAdvice(ownStore.mirror, ' --own-store')] : []),
+    ...stateAdvice(report),
     ...(mirror
       ? adviceFor(mirror, isoUtc(clock.nowMs()).slice(0, 10))
       : [`Start tillsync: ${typedWords().start}`]),
   ];
-  const what = [...(mirror ? ['mirror.db'] : []), ...(stateKeptAt === null ? [] : ['state.db'])].join(
-    ' and ',
-  );
+  const done = [report, ...(ownStore ? [ownStore] : [])].map(restoredText);
   return {
     json: { ...report, advice },
-    text: `${what} in ${config.storage.directory}: as before the upgrade.\n${advice.map((line) => `${line}\n`).join('')}`,
+    text: `${done.join('')}${advice.map((line) => `${line}\n`).join('')}`,
   };
+}
+
+function restoredText({ directory, mirror, stateKeptAt }: RestoredDirectory): string {
+  const names = [...(mirror ? ['mirror.db'] : []), ...(stateKeptAt === null ? [] : ['state.db'])];
+  return names.length === 0 ? '' : `${names.join(' and ')} in ${directory}: as before the upgrade.\n`;
+}
+
+function stateAdvice({ stateKeptAt }: RestoredDirectory): string[] {
+  return stateKeptAt === null
+    ? []
+    : [`The newer state.db is kept as ${stateKeptAt}; delete it when all is well.`];
 }
 
 const PHRASE_BYTES_MAX = 10_000;
@@ -536,18 +545,20 @@ function configAdvice({ origin, file }: ConfigForRestore, keptAt: string | null,
   }
 }
 
-/** Returns sentences about what a person must know or do after a restore. */
-function adviceFor(report: RestoreReport, today: string): string[] {
-  const { keptAt, held, feedJumped, continuesAfterSeq, changes, manifest, knownUntil } = report;
-  const { tillsync, start } = typedWords();
-  const since = manifest.createdAt.slice(0, 10);
+/** Returns sentences about a restored mirror alone; `option` is added to the commands that they name. */
+function mirrorAdvice(report: RestoreReport | null, option = ''): string[] {
+  if (report === null) return [];
+  const { keptAt, held, feedJumped, continuesAfterSeq, changes, knownUntil } = report;
+  const { tillsync } = typedWords();
   const advice: string[] = [];
   if (keptAt !== null) advice.push(`What was here is kept as ${keptAt}; delete it when all is well.`);
   if (held > 0) {
-    advice.push(`${held} changes that had not been sent are held: ${tillsync} outbox list --state held`);
+    advice.push(
+      `${held} changes that had not been sent are held: ${tillsync} outbox list --state held${option}`,
+    );
   }
   for (const { kind, path } of changes) {
-    const again = `${tillsync} push ${kind} ${path}`;
+    const again = `${tillsync} push ${kind} ${path}${option}`;
     advice.push(`The POS had handed over ${path}; if it still holds true: ${again}`);
   }
   if (knownUntil !== null) {
@@ -556,7 +567,15 @@ function adviceFor(report: RestoreReport, today: string): string[] {
   if (feedJumped) {
     advice.push(`The order feed goes on above ${continuesAfterSeq}, so that no number comes twice.`);
   }
-  advice.push(...TOKENS_ADVICE[report.tokens]);
+  return advice;
+}
+
+/** Returns sentences about what a person must know or do after a restore. */
+function adviceFor(report: RestoreReport, today: string): string[] {
+  const { manifest } = report;
+  const { tillsync, start } = typedWords();
+  const since = manifest.createdAt.slice(0, 10);
+  const advice = [...mirrorAdvice(report), ...TOKENS_ADVICE[report.tokens]];
   if (report.branches.length > 0) {
     const names = report.branches.join(', ');
     advice.push(
