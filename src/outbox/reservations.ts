@@ -365,6 +365,11 @@ export class Reservations {
   #take({ seq, orderId, status, previousStatus, observedAt }: FeedStep): void {
     const order = this.#order(orderId);
     if (!order) return;
+    const { store } = order;
+    // Once a branch gets an external id at the platform, its orders name that one; it is still the same branch.
+    const otherId =
+      store === null ? null : (this.#branches.externalIdOf(store) ?? this.#branches.idOf(store));
+    this.#carryAck(orderId, store, otherId);
     const known = this.#known(orderId);
     const takes = Number(!takesNothing(status));
     const isBegun = previousStatus !== null;
@@ -409,11 +414,7 @@ export class Reservations {
     const had = this.#had(orderId);
     const store = this.#order(orderId)?.store ?? null;
     const { lines, formerName } = this.#lines.find(orderId, store, had);
-    if (formerName !== undefined) {
-      // The POS of the renamed branch has acknowledged the order under the earlier name, and need not do it again.
-      const carry = 'UPDATE OR IGNORE order_acks SET branch = ? WHERE order_id = ? AND branch = ?';
-      this.#sql.run(carry, store, orderId, formerName);
-    }
+    this.#carryAck(orderId, store, formerName);
     const taken: Quantities = order.takes === 1 ? lines : new Map();
     const delta: Quantities = new Map();
     for (const [key, { sku, subsidiaryId }] of [...had, ...lines]) {
@@ -423,6 +424,13 @@ export class Reservations {
     const isChanged = [...delta.values()].some(({ qty }) => qty !== 0);
     if (isNews || isChanged || (isEdit && formerName === undefined))
       this.#addSteps(orderId, seq, delta, delta);
+  }
+
+  /** Renames an acknowledgement under an earlier name of the branch, so that its POS need not acknowledge again. */
+  #carryAck(orderId: string, store: string | null, formerName: string | null | undefined): void {
+    if (store === null || formerName == null) return;
+    const carry = 'UPDATE OR IGNORE order_acks SET branch = ? WHERE order_id = ? AND branch = ?';
+    this.#sql.run(carry, store, orderId, formerName);
   }
 
   /** Adds a step for each of these stocks, of 0 pieces if `delta` lacks the stock. */

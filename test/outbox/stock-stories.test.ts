@@ -131,6 +131,36 @@ it.each([
   },
 );
 
+it.each([
+  ['gets its external id', 's1', 'B1', 'auto'],
+  ['loses its external id', 'B1', 's1', 'auto'],
+  ['gets its external id though nothing is held back', 's1', 'B1', false],
+] as const)(
+  'stock: an order that is acknowledged, and whose branch %s at the platform, is not to book again',
+  (_what, before, after, holdBack) => {
+    const out = outgoing();
+    // The second product is unknown to the catalogue, so its order takes from no stock.
+    out.sweep([TEA]);
+    const toBook = () => ordersToBook(out.db, { after: 0, limit: 9 }).map(({ orderId }) => orderId);
+    const follow = () => {
+      while (out.calls.catchUp({ holdBack }));
+    };
+    follow();
+    order(out, 'o1', before, [['B', 2]], 'payment-approved');
+    order(out, 'o2', before, [['unknown', 1]], 'payment-approved');
+    out.reservations.acknowledge(['o1', 'o2'], 'http');
+    expect(toBook()).toEqual([]);
+    order(out, 'o1', after, [['B', 2]], 'inProcess');
+    order(out, 'o2', after, [['unknown', 1]], 'inProcess');
+    follow();
+    expect(toBook()).toEqual([]);
+    // Another branch's POS acknowledges an order that moved there for itself.
+    order(out, 'o1', 'B2', [['B', 2]], 'inProcess');
+    follow();
+    expect(toBook()).toEqual(['o1']);
+  },
+);
+
 it('stock: an acknowledgement between the rename of a branch and that of the configuration counts under the new name', () => {
   const out = holding();
   order(out, 'o1', 'B1', [['B', 2]], 'payment-approved');
