@@ -110,13 +110,13 @@ export interface UnmappedItem {
 const NEWEST_ORDERS = 200;
 
 /**
- * Returns items without an id in open, paid orders of these branches that were first seen paid at `from` or later and
- * that no POS acknowledged. Items with modifiers are left out, because they never have an id. Returns nothing if most
+ * Returns items without an id in orders of these branches that wait for a POS and were first seen paid at `from` or
+ * later. Items with modifiers are left out, because they never have an id. Returns nothing if most
  * items of the newest orders lack ids, because the platform then sends none.
  */
 export function unmappedItems(
   db: Database.Database,
-  /** `waits` is an SQL condition that is true for an open, paid order. */
+  /** `waits` is an SQL condition that is true for a row of `orders` that is open, paid and not acknowledged. */
   { waits, branches, from }: { waits: string; branches: readonly Branch[]; from: string },
 ): UnmappedItem[] {
   const ids = branches.flatMap(({ subsidiaryId, externalId }) => [subsidiaryId, externalId].filter(Boolean));
@@ -124,11 +124,10 @@ export function unmappedItems(
     WHERE m.order_id = i.order_id AND m.line = i.line)`;
   const hasId = "coalesce(i.product_external_id, '') <> ''";
   const items = sqlOf(db).rows<UnmappedItem>(
-    `SELECT o.order_id AS orderId, o.code, i.product_name AS productName
-     FROM orders o JOIN order_items i USING (order_id)
-     WHERE o.to_book_since >= ? AND ${waits} AND o.store_external_id IN (SELECT value FROM json_each(?))
-       AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id)
-       AND NOT ${hasId} AND ${isPlain} ORDER BY o.to_book_since, i.line`,
+    `SELECT orders.order_id AS orderId, code, i.product_name AS productName
+     FROM orders JOIN order_items i USING (order_id)
+     WHERE to_book_since >= ? AND ${waits} AND store_external_id IN (SELECT value FROM json_each(?))
+       AND NOT ${hasId} AND ${isPlain} ORDER BY to_book_since, i.line`,
     ...[from, JSON.stringify(ids)],
   );
   if (items.length === 0) return [];

@@ -20,7 +20,7 @@ import {
   strayOrders,
   sumsOfOrders,
 } from '../orders/incomplete-orders.ts';
-import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
+import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
 import {
@@ -87,8 +87,10 @@ export function alarmLoops(
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
     unbookedAfterMs,
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
-    unmappedItems: (of, from) =>
-      mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
+    unmappedItems: (of, from) => {
+      const waits = `${IS_OPEN} AND ${IS_TO_BOOK} AND ${IS_UNACKNOWLEDGED}`;
+      return mirror.read((db) => unmappedItems(db, { waits, branches: of, from }));
+    },
     ...mirrorFacts(services, clock, oddOrders(config, services, orderNowMs)),
     untold: () => notifiers.flatMap(({ notifier }) => notifier.trouble() ?? []),
     forbidden: () => state.ledger.forbidden(),

@@ -6,6 +6,7 @@ import {
   IS_OPEN,
   IS_SCHEDULED,
   IS_TO_BOOK,
+  IS_UNACKNOWLEDGED,
   type OrderEvent,
   type OrderFilter,
   type OrderHistory,
@@ -153,23 +154,27 @@ export function lastAcknowledgedAt(db: Database.Database): string | null {
 export const WAITING_MAX = 1_000;
 
 /**
- * Returns open, paid orders that no POS acknowledged, longest wait first. Leaves out stores whose POS acknowledged
- * nothing in thirty days, and orders that were created more than a week ago or before the POS began to acknowledge. For
- * a scheduled order, the scheduled time decides instead of the creation time. The wait starts when the order was first
- * seen open and paid, but for a scheduled order not earlier than an hour before it is due.
+ * Returns open, paid orders that the POS of their store did not acknowledge, longest wait first. Leaves out stores whose
+ * POS acknowledged nothing in thirty days, and orders that were created more than a week ago or before the POS began to
+ * acknowledge. For a scheduled order, the scheduled time decides instead of the creation time. The wait starts when the
+ * order was first seen open and paid, or moved away from a POS that had acknowledged it, but for a scheduled order not
+ * earlier than an hour before it is due.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
   const active = isoUtc(nowMs - ACKNOWLEDGES_FOR_MS);
   if (!sqlOf(db).row('SELECT 1 FROM acknowledging_stores WHERE last_at >= ?', active)) return [];
   // An order without a readable creation time may be new, so it is not left out.
   const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < taken_from";
+  // Lines of an order that moved may be edited afterwards. Its wait then starts again.
+  const waitsFrom = `CASE WHEN EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id)
+    THEN max(to_book_since, coalesce((SELECT e.observed_at FROM order_events e WHERE e.seq = orders.lines_seq), to_book_since))
+    ELSE to_book_since END`;
   const waits = (when: string) => `SELECT order_id AS orderId, code, taken_from,
       CASE WHEN ${IS_SCHEDULED} THEN
-        max(to_book_since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), to_book_since))
-      ELSE to_book_since END AS since
+        max(${waitsFrom}, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), ''))
+      ELSE ${waitsFrom} END AS since
     FROM orders CROSS JOIN acking ON store = coalesce(store_external_id, '')
-    WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`;
+    WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL AND ${IS_UNACKNOWLEDGED}`;
   return sqlOf(db).rows<WaitingOrder>(
     `WITH acking AS (
       SELECT store, max(@from, strftime('%Y-%m-%dT%H:%M:%fZ', first_at, '${BEFORE_FIRST_ACK}')) AS taken_from

@@ -112,6 +112,12 @@ export const IS_OPEN = statusNotIn(ENDED);
 export const IS_SCHEDULED = `(is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL)) AND ${IS_OPEN}`;
 /** SQL condition for an order that the POS should book: neither unpaid nor cancelled. */
 export const IS_TO_BOOK = statusNotIn([...UNPAID, ...TAKES_NOTHING]);
+/**
+ * SQL condition for a row of `orders` that the POS of its store has not acknowledged. A branch of a hub has only its own
+ * POS's acknowledgements, so each of them counts there, even if the store had another name then.
+ */
+export const IS_UNACKNOWLEDGED = `NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id
+  AND (a.branch IN ('', coalesce(store_external_id, '')) OR EXISTS (SELECT 1 FROM link)))`;
 
 /** Returns whether the POS should book an order of this status, by the same rule as `IS_TO_BOOK`. */
 export function isToBook(status: string | null): boolean {

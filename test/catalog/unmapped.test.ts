@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
 import { branchMappings, unmappedItems, unmappedSkus } from '../../src/catalog/unmapped.ts';
-import { IS_OPEN, IS_TO_BOOK } from '../../src/orders/order.ts';
+import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../../src/orders/order.ts';
 import { openTestMirror, receive, sampleNotification } from '../orders/open-test-mirror.ts';
 
 const B1 = { subsidiaryId: 'sub-1', externalId: 'B1' };
@@ -90,11 +90,12 @@ describe('an ordered item without an id', () => {
   const order = (number: number, items: object[], more: object = {}) =>
     sampleNotification(number, { status: 'inProcess', store: { externalId: 'B1' }, items, ...more });
   const found = (mirror: ReturnType<typeof openTestMirror>['mirror']) =>
-    mirror.read((db) =>
-      unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: [B1], from: '2026-01-01' }).map(
+    mirror.read((db) => {
+      const waits = `${IS_OPEN} AND ${IS_TO_BOOK} AND ${IS_UNACKNOWLEDGED}`;
+      return unmappedItems(db, { waits, branches: [B1], from: '2026-01-01' }).map(
         ({ code, productName }) => `${code} ${productName}`,
-      ),
-    );
+      );
+    });
 
   it('is told until the order is acknowledged or over, of open orders of the branches that give ids', async () => {
     const { mirror } = openTestMirror();
@@ -115,13 +116,18 @@ describe('an ordered item without an id', () => {
       order(5, [item('E-5'), item(null)]),
     );
     expect(found(mirror)).toEqual(['1 Torta', '5 Torta']);
-    await mirror.write((db) =>
-      db
-        .prepare(
-          "INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, '', '2026-01-15', 'http')",
-        )
-        .run(order(1, []).internalOrderId),
-    );
+    const acknowledge = (branch: string) =>
+      mirror.write((db) =>
+        db
+          .prepare(
+            "INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, ?, '2026-01-15', 'http')",
+          )
+          .run(order(1, []).internalOrderId, branch),
+      );
+    // The order came from another branch, whose POS had acknowledged it.
+    await acknowledge('B2');
+    expect(found(mirror)).toEqual(['1 Torta', '5 Torta']);
+    await acknowledge('B1');
     await receive(mirror, order(5, [item('E-5'), item(null)], { status: 'cancel' }));
     expect(found(mirror)).toEqual([]);
   });

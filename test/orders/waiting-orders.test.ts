@@ -20,12 +20,17 @@ async function hear(
   await mirror.save([{ kind: 'order', observation: order }]);
 }
 
-function acknowledge(mirror: Mirror, number: number, ms: number, source = 'http'): Promise<unknown> {
+function acknowledge(
+  mirror: Mirror,
+  number: number,
+  ms: number,
+  { source = 'http', branch = '' } = {},
+): Promise<unknown> {
   const orderId = sampleNotification(number).internalOrderId;
   return mirror.write((db) =>
     db
-      .prepare("INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, '', ?, ?)")
-      .run(orderId, at(ms), source),
+      .prepare('INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, ?, ?, ?)')
+      .run(orderId, branch, at(ms), source),
   );
 }
 
@@ -62,12 +67,38 @@ it('waits also where the first acknowledgement of the store came before its orde
 
 it('an acknowledgement that a person typed makes no store one that acknowledges', async () => {
   const { mirror } = openTestMirror();
-  await acknowledge(mirror, 1, 0, 'cli');
+  await acknowledge(mirror, 1, 0, { source: 'cli' });
   for (const number of [1, 2, 3]) await hear(mirror, number, MINUTE_MS, { status: 'inProcess' });
-  await acknowledge(mirror, 2, 2 * MINUTE_MS, 'cli');
+  await acknowledge(mirror, 2, 2 * MINUTE_MS, { source: 'cli' });
   expect(waiting(mirror, 3 * MINUTE_MS)).toEqual([]);
   await acknowledge(mirror, 3, 4 * MINUTE_MS);
   expect(waiting(mirror, 5 * MINUTE_MS)).toEqual([]);
+});
+
+it('waits for the POS of the store to which an acknowledged order moves, from the move on', async () => {
+  const { mirror } = openTestMirror();
+  const inStore = (externalId: string, status = 'inProcess') => ({ status, store: { externalId } });
+  await hear(mirror, 1, 0, inStore('B2'));
+  await acknowledge(mirror, 1, 0, { branch: 'B2' });
+  await hear(mirror, 2, 0, inStore('B1'));
+  await acknowledge(mirror, 2, MINUTE_MS, { branch: 'B1' });
+  expect(waiting(mirror, 29 * MINUTE_MS)).toEqual([]);
+  await hear(mirror, 2, 30 * MINUTE_MS, inStore('B2'));
+  await hear(mirror, 2, 32 * MINUTE_MS, inStore('B2', 'ready'));
+  expect(waiting(mirror, 40 * MINUTE_MS)).toEqual(['2 30']);
+  await acknowledge(mirror, 2, 41 * MINUTE_MS, { branch: 'B2' });
+  expect(waiting(mirror, 42 * MINUTE_MS)).toEqual([]);
+});
+
+it("a branch of a hub takes each acknowledgement for its own POS's, whatever its store was called", async () => {
+  const { mirror } = openTestMirror();
+  await mirror.write((db) => db.exec("INSERT INTO link (one, line) VALUES (1, 'uplink')"));
+  await hear(mirror, 1, 0, { status: 'inProcess', store: { externalId: 'Norte' } });
+  await acknowledge(mirror, 1, 0, { branch: 'Norte' });
+  await hear(mirror, 2, 0, { status: 'inProcess', store: { externalId: 'B1' } });
+  await acknowledge(mirror, 2, MINUTE_MS, { branch: 'B1' });
+  await hear(mirror, 2, 30 * MINUTE_MS, { status: 'ready', store: { externalId: 'Norte' } });
+  expect(waiting(mirror, 40 * MINUTE_MS)).toEqual([]);
 });
 
 it('says nothing where nobody acknowledges, of what was there before, and of what is a week old', async () => {
