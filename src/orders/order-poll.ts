@@ -7,6 +7,7 @@ import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions, Wait } from '../platform/platform.ts';
 import type { Mirror } from './mirror.ts';
 import type { ImportReport } from './order.ts';
+import type { PollAlarm, PollReach } from './poll-store.ts';
 import { covers, type PollWindow, pollWindow } from './poll-window.ts';
 
 const LEASE = 'orders.poll';
@@ -33,7 +34,7 @@ interface OrderPollOptions {
   mirror: Pick<Mirror, 'importAnswer'> & {
     health: FreshnessBoard & Alarms;
     orders: Pick<Mirror['orders'], 'newestSeq' | 'newestHeldId' | 'oldestOpenMs'>;
-    polls: Pick<Mirror['polls'], 'lastAskedMs' | 'note'>;
+    polls: Pick<Mirror['polls'], 'lastAskedMs' | 'raisedReach' | 'note'>;
   };
   leases: Leases;
   /** Returns the platform's clock minus this machine's, by the last answer; undefined before the first answer. */
@@ -118,8 +119,9 @@ export class OrderPoll {
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       // A poll of dates that a person named says nothing about whether regular polls work.
       if (!isWrongWindow && request.window === undefined) {
-        await whenFree(clock, () => this.#settle(report));
-        await mirror.polls.note(nowMs + (platformSkewMs() ?? 0), request.wide === true);
+        const reach = request.wide ? 2 : request.runningDay ? 0 : 1;
+        const raised = await whenFree(clock, () => this.#settle(report, reach));
+        await mirror.polls.note(nowMs + (platformSkewMs() ?? 0), request.wide === true, raised);
       }
       return { report, isWrongWindow };
     } catch (error) {
@@ -238,20 +240,31 @@ export class OrderPoll {
     });
   }
 
-  #settle(report: PollReport): void {
+  /** Raises and ends alarms by a complete poll. Returns the new reaches of alarms. */
+  #settle(report: PollReport, reach: PollReach): Map<PollAlarm, PollReach> {
     const { mirror, settings } = this.#options;
     this.#garbledSinceMonoMs = undefined;
-    const { health } = mirror;
+    const { health, polls } = mirror;
+    const raised = new Map<PollAlarm, PollReach>();
+    // A poll of few days does not end what a poll of more days found.
+    const decides = (key: PollAlarm, isFound: boolean): boolean => {
+      const before = polls.raisedReach(key);
+      if (!isFound && reach < before) return false;
+      const now = isFound ? reach : 0;
+      if (now !== before) raised.set(key, now);
+      return true;
+    };
     const unreadable =
       report.unreadable === 0
         ? ''
         : `${counted(report.unreadable, 'record')} of GET /order/all could not be read as an order; see: {tillsync} quarantine list`;
-    health.note('orders.unreadable', unreadable || null);
+    if (decides('orders.unreadable', unreadable !== '')) health.note('orders.unreadable', unreadable || null);
     health.ok('orders.poll', unreadable);
 
     const isCut = report.morePages && settings.pageParameter === '';
-    health.note('orders.more-pages', isCut ? MORE_PAGES : null);
+    if (decides('orders.more-pages', isCut)) health.note('orders.more-pages', isCut ? MORE_PAGES : null);
     if (isCut) health.report('orders.poll', 'degraded', MORE_PAGES);
+    return raised;
   }
 
   #fail(error: unknown): void {

@@ -1,4 +1,4 @@
-import type { Freshness } from '../core/alarm.ts';
+import type { AlarmKey, Freshness } from '../core/alarm.ts';
 import { mark, setMark } from '../db/marks.ts';
 import type { MirrorFile } from './mirror-file.ts';
 
@@ -6,7 +6,12 @@ const ASKED = 'orders.asked-ms';
 const WIDE_ASKED = 'orders.wide-asked-ms';
 const HUB_STALE_AFTER = 'hub.stale-after-ms';
 
-/** Stores when orders were polled. */
+/** How far back a poll asks: 0 over the running day, 1 over the look-back, 2 to the oldest open order. */
+export type PollReach = 0 | 1 | 2;
+/** Alarms that complete polls raise and end. */
+export type PollAlarm = Extract<AlarmKey, 'orders.unreadable' | 'orders.more-pages'>;
+
+/** Stores when orders were polled, and how far back the polls reached that raised alarms. */
 export class PollStore {
   readonly #file: Pick<MirrorFile, 'read' | 'write'>;
   readonly #freshness: () => Freshness[];
@@ -34,10 +39,19 @@ export class PollStore {
     return this.#file.read((db) => mark(db, WIDE_ASKED)) ?? null;
   }
 
-  /** Records a complete poll durably. `askedMs` is its time on the platform's clock. */
-  note(askedMs: number, wide: boolean): Promise<void> {
+  /** Returns the reach of the last poll that found what an alarm tells; 0 if none did. */
+  raisedReach(key: PollAlarm): number {
+    return this.#file.read((db) => mark(db, `${key}-reach`)) ?? 0;
+  }
+
+  /**
+   * Records a complete poll durably. `askedMs` is its time on the platform's clock. `raised` has the new reaches of
+   * alarms, 0 for an ended one.
+   */
+  note(askedMs: number, wide: boolean, raised: ReadonlyMap<PollAlarm, PollReach> = new Map()): Promise<void> {
     return this.#file.write((db) => {
       for (const name of [ASKED, ...(wide ? [WIDE_ASKED] : [])]) setMark(db, name, Math.round(askedMs));
+      for (const [key, reach] of raised) setMark(db, `${key}-reach`, reach);
     });
   }
 

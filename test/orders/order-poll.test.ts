@@ -37,7 +37,7 @@ function shop() {
           codes: null,
         }),
         orders: { newestSeq: () => 0, newestHeldId: () => 0, oldestOpenMs: () => null },
-        polls: { lastAskedMs: () => null, note: async () => {} },
+        polls: { lastAskedMs: () => null, raisedReach: () => 0, note: async () => {} },
         health: { ok() {}, report() {}, note() {} },
       },
       platformSkewMs: () => undefined,

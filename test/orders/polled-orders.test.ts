@@ -101,6 +101,45 @@ describe('a poll', () => {
     expect(alarms(rig)).toContain('orders.unreadable');
   });
 
+  it('of few days does not end what one of more days found, also after a restart', async () => {
+    const rig = storeRig({ platform: { shape: { envelope: 'docs' } } });
+    // The days long ago have more pages than are asked for, and a record that is no order.
+    let oddUntil = '';
+    const tamper: Tamper = async (request, pass) => {
+      const answer = await pass();
+      if (!isList(request)) return answer;
+      const from = new URLSearchParams(request.path.split('?')[1]).get('startDate') ?? '';
+      if (from > oddUntil) return answer;
+      const { data, ...rest } = JSON.parse(Buffer.from(answer.bytes).toString());
+      return json({ ...rest, data: { ...data, docs: [...data.docs, { total: 1 }], hasNextPage: true } });
+    };
+    const createdAtMs = rig.clock.nowMs() - 20 * DAY_MS;
+    rig.sandbox.control.createOrder({ status: 'pending', createdAtMs }, { hidden: true });
+    rig.sandbox.control.createOrder({}, { hidden: true });
+    let { orderPoll } = await rig.services(tamper);
+    const raised = async (request: Parameters<typeof orderPoll.poll>[0]) => {
+      await rig.run(orderPoll.poll(request));
+      await rig.clock.advance(1_000);
+      return alarms(rig).sort();
+    };
+    await raised({ window: { startDate: '2025-12-20', endDate: '2026-01-16' } });
+    const both = ['orders.more-pages', 'orders.unreadable'];
+    oddUntil = '2025-12-26';
+    expect(await raised({ wide: true })).toEqual(both);
+    expect(await raised({})).toEqual(both);
+    ({ orderPoll } = await rig.services(tamper));
+    expect(await raised({ runningDay: true })).toEqual(both);
+    oddUntil = '';
+    expect(await raised({})).toEqual(both);
+    expect(await raised({ wide: true })).toEqual([]);
+    // A poll of the look-back ends what another one found.
+    oddUntil = '2026-01-16';
+    expect(await raised({})).toEqual(both);
+    oddUntil = '';
+    expect(await raised({ runningDay: true })).toEqual(both);
+    expect(await raised({})).toEqual([]);
+  });
+
   it('asks for each further page once, and ends with an empty one whatever that promises', async () => {
     const config = { pageParameter: 'page' };
     const rig = storeRig({
