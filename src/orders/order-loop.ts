@@ -15,8 +15,8 @@ interface WebhookWatchOptions {
 }
 
 /**
- * Reports when polls bring new orders that no callback announced. The callback of such an order may still arrive until
- * the end of the next poll.
+ * Reports when polls bring new orders that no callback announced. An order does not count if its callback, or that of
+ * any other order, still arrives until the end of the next poll.
  */
 export class WebhookMonitor {
   readonly #options: WebhookWatchOptions;
@@ -36,11 +36,10 @@ export class WebhookMonitor {
       const [oldest] = this.#announced;
       if (oldest !== undefined) this.#announced.delete(oldest);
     }
+    // The pending orders are older than this callback, so their missing callbacks do not show that callbacks fail now.
+    this.#pending = [];
     if (this.#silentInARow === 0) return;
     this.#options.freshness.ok('orders.webhook');
-    // The pending orders are older than this callback, so their missing callbacks do not show that callbacks fail
-    // again.
-    this.#pending = [];
     this.#silentInARow = 0;
   }
 

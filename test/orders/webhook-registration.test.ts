@@ -266,6 +266,15 @@ describe('WebhookMonitor', () => {
     expect(reports).toEqual([]);
   });
 
+  it('is silent about the orders of a line cut once a later order is announced', () => {
+    const { watch, reports } = watchSetUp();
+    watch.polled([]);
+    watch.polled(['a', 'b', 'c']);
+    watch.announced('d');
+    watch.polled([]);
+    expect(reports).toEqual([]);
+  });
+
   it('tells when polls bring orders that no webhook announced, and when that is over', () => {
     const { watch, reports, failures } = watchSetUp();
     watch.polled([]);
