@@ -73,12 +73,13 @@ export class BackupLoop {
   readonly #directory: string;
   /** Finished backup for which `backup.after` must still run. */
   #made: { file: string; says: string } | undefined;
+  /** Monotonic time. */
   #notBeforeMs: number;
 
   constructor(options: BackupLoopOptions) {
     this.#o = options;
     this.#directory = directoryOf(options.settings, options.storage);
-    this.#notBeforeMs = options.clock.nowMs() + AFTER_START_MS;
+    this.#notBeforeMs = options.clock.monotonicMs() + AFTER_START_MS;
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -90,7 +91,7 @@ export class BackupLoop {
   /** Makes the backup that is due, or runs `backup.after` for the finished one. A failure is retried after an hour. */
   async look(): Promise<void> {
     const { clock, freshness, log, beat } = this.#o;
-    if (clock.nowMs() < this.#notBeforeMs) return;
+    if (clock.monotonicMs() < this.#notBeforeMs) return;
     this.#made ??= this.#notHandedOn();
     if (this.#made === undefined && !this.#isDue()) return;
     try {
@@ -101,7 +102,7 @@ export class BackupLoop {
       this.#made = undefined;
     } catch (error) {
       if (hasCode(error, 'aborted')) return;
-      this.#notBeforeMs = clock.nowMs() + RETRY_AFTER_MS;
+      this.#notBeforeMs = clock.monotonicMs() + RETRY_AFTER_MS;
       const known = asTillsyncError(error);
       const newest = this.#names().at(-1);
       const kept = newest === undefined ? 'There is no backup yet.' : `The newest backup is ${newest}.`;

@@ -155,6 +155,15 @@ it('a backup of a clock that was ahead does not hold up the next one', async () 
   expect(newestBackup(directory, clock.nowMs())).toBe(path.join(directory, names().at(-1) ?? ''));
 });
 
+it('a clock that is set back after the start does not put off the backup that is due', async () => {
+  const { clock, names, make } = rig();
+  const loop = make();
+  clock.jumpWall(-21 * DAY_MS);
+  await clock.advance(6 * 60_000);
+  await loop.look();
+  expect(names()).toHaveLength(1);
+});
+
 it('the newest backup is that of a right clock, if there is one', () => {
   const { clock, directory } = rig();
   mkdirSync(directory);
