@@ -217,7 +217,7 @@ The platform, the POS and every copy still have what they have; the command name
       );
       const copies = [
         ...copiesOf(storagePaths(config.storage.directory).mirror),
-        ...backupsOf(config, configPath(call.options.config, cli.env), cli.clock.nowMs()),
+        ...(await backupsOf(config, configPath(call.options.config, cli.env), cli.clock.nowMs())),
         ...(await copyDirectories(config.storage.directory)),
       ];
       const told = [

@@ -46,5 +46,17 @@ void runCli(process.argv.slice(2), {
   signal: stop.signal,
 }).then((code) => {
   process.exitCode = code;
-  setTimeout(() => process.exit(), LINGER_MS).unref();
+  setTimeout(() => {
+    process.once('exit', killIfHanging);
+    process.exit();
+  }, LINGER_MS).unref();
 });
+
+/**
+ * Kills this process if a call to the file system is open. Node waits for such a call before it ends, which may be for
+ * ever if the call is to a network disk that is off.
+ */
+function killIfHanging(): void {
+  const isHanging = process.getActiveResourcesInfo().some((name) => name.startsWith('FSReq'));
+  if (isHanging) process.kill(process.pid, 'SIGKILL');
+}

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { mkdir, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import * as z from 'zod';
@@ -15,12 +15,15 @@ import type { Clock } from '../core/time.ts';
 import { toStorageError } from '../db/sqlite.ts';
 import { formatBytes } from '../health/facts.ts';
 import {
+  BackupDisk,
   differentialState,
   differentialsFor,
   handedOnMs,
+  isLeftOver,
+  namesAt,
   noteBackup,
   noteHandedOn,
-  removeLeftOvers,
+  type Reach,
 } from '../support/backup-files.ts';
 import { DifferentialLoop } from './differentials.ts';
 import type { NamedLoop } from './outgoing.ts';
@@ -41,6 +44,10 @@ interface BackupLoopOptions {
   storage: string;
   /** Label of this shop in the files' names, because several shops may share a directory. Letters, digits and `-`. */
   label: string;
+  /** Makes the calls to the directory of backups. */
+  reach: Reach;
+  /** Returns whether the last report about backups was a failure, also before a restart. */
+  isFailing: () => boolean;
   /** Returns the time at which the last backup began, as recorded in the mirror; undefined if there was none. */
   notedMs: () => number | undefined;
   /** Records in the mirror that a backup of this time has begun. */
@@ -73,6 +80,8 @@ export class BackupLoop {
   readonly #directory: string;
   /** Finished backup for which `backup.after` must still run. */
   #made: { file: string; says: string } | undefined;
+  /** Names of the backups when the directory last answered, the newest last; undefined before. */
+  #seen: string[] | undefined;
   /** Monotonic time. */
   #notBeforeMs: number;
 
@@ -90,10 +99,22 @@ export class BackupLoop {
 
   /** Makes the backup that is due, or runs `backup.after` for the finished one. A failure is retried after an hour. */
   async look(): Promise<void> {
-    const { clock, freshness, log, beat } = this.#o;
+    const { clock, freshness, isFailing, beat } = this.#o;
     if (clock.monotonicMs() < this.#notBeforeMs) return;
-    this.#made ??= this.#notHandedOn();
-    if (this.#made === undefined && !this.#isDue()) return;
+    if (this.#made === undefined) {
+      let valid: string[];
+      try {
+        valid = this.#valid(await this.#names());
+      } catch (error) {
+        return this.#failed(error);
+      }
+      this.#made = this.#notHandedOn(valid);
+      if (this.#made === undefined && !this.#isDue(valid)) {
+        // A disk that did not answer has its backups again.
+        if (isFailing()) freshness.report('backup', 'ok', `${valid.at(-1)}.`);
+        return;
+      }
+    }
     try {
       const made = this.#made ?? (await beatWhile(this.#make(), clock, beat));
       this.#made = made;
@@ -101,48 +122,54 @@ export class BackupLoop {
       freshness.ok('backup', made.says);
       this.#made = undefined;
     } catch (error) {
-      if (hasCode(error, 'aborted')) return;
-      this.#notBeforeMs = clock.monotonicMs() + RETRY_AFTER_MS;
-      const known = asTillsyncError(error);
-      const newest = this.#names().at(-1);
-      const kept = newest === undefined ? 'There is no backup yet.' : `The newest backup is ${newest}.`;
-      freshness.report('backup', 'failing', `${known.message} ${kept}`, failureCode(known));
-      log.warn({ err: known }, 'a backup failed; it is tried again in an hour');
+      this.#failed(error);
     }
+  }
+
+  #failed(error: unknown): void {
+    const { clock, freshness, log } = this.#o;
+    if (hasCode(error, 'aborted')) return;
+    this.#notBeforeMs = clock.monotonicMs() + RETRY_AFTER_MS;
+    const known = asTillsyncError(error);
+    const newest = this.#seen?.at(-1);
+    const kept = newest === undefined ? 'There is no backup yet.' : `The newest backup is ${newest}.`;
+    const message = this.#seen === undefined ? known.message : `${known.message} ${kept}`;
+    freshness.report('backup', 'failing', message, failureCode(known));
+    log.warn({ err: known }, 'a backup failed; it is tried again in an hour');
   }
 
   /**
    * Returns the backups that count. A backup dated in the future was made while the clock was wrong. If there is a
    * recipient, an unencrypted backup does not count either, because it may not leave this machine.
    */
-  #valid(): string[] {
+  #valid(names: readonly string[]): string[] {
     const { settings, clock } = this.#o;
-    return this.#names().filter(
+    return names.filter(
       (name) => (settings.recipient === '' || name.endsWith('.age')) && madeAtMs(name) <= clock.nowMs(),
     );
   }
 
   /** Returns the newest backup if `backup.after` has not succeeded for it. */
-  #notHandedOn(): { file: string; says: string } | undefined {
+  #notHandedOn(valid: readonly string[]): { file: string; says: string } | undefined {
     const { settings, handedOnMs } = this.#o;
-    const name = this.#valid().at(-1);
+    const name = valid.at(-1);
     if (settings.after.length === 0 || name === undefined || madeAtMs(name) === handedOnMs())
       return undefined;
     return { file: join(this.#directory, name), says: `${name}.` };
   }
 
-  #isDue(): boolean {
-    const nowMs = this.#o.clock.nowMs();
-    const madeMs = this.#valid().map(madeAtMs);
+  #isDue(valid: readonly string[]): boolean {
+    const { clock, notedMs, settings } = this.#o;
+    const sinceMs = clock.nowMs() - Math.max(0, ...valid.map(madeAtMs));
     // Without a recorded backup, no differential backup can be made, so a whole one is due at once.
-    return this.#o.notedMs() === undefined || nowMs - Math.max(0, ...madeMs) >= this.#o.settings.everyMs;
+    return notedMs() === undefined || sinceMs >= settings.everyMs;
   }
 
   async #make(): Promise<{ file: string; says: string }> {
-    const { label, clock, back, note, settings, log } = this.#o;
+    const { label, clock, back, note, settings, reach, log } = this.#o;
     const stamp = stampOf(clock.nowMs());
     try {
-      mkdirSync(this.#directory, { recursive: true, mode: MODE });
+      await reach(() => mkdir(this.#directory, { recursive: true, mode: MODE }));
     } catch (error) {
       throw toStorageError(error, this.#directory);
     }
@@ -152,21 +179,22 @@ export class BackupLoop {
     if (!report?.success) throw notMade(exit, stderr);
     const { file, bytes, warnings } = report.data;
     const name = basename(file);
-    const others = this.#names().filter((each) => each !== name);
+    const others = (await this.#names()).filter((each) => each !== name);
     for (const old of others.slice(0, Math.max(0, others.length + 1 - settings.keep))) {
-      rmSync(join(this.#directory, old), { force: true });
+      await reach(() => rm(join(this.#directory, old), { force: true }));
     }
-    this.#removeUnfinished();
+    await this.#removeUnfinished();
     log.info({ file, bytes }, 'a backup was made');
     return { file, says: [`${name}, ${formatBytes(bytes)}, read again and checked.`, ...warnings].join(' ') };
   }
 
   /** Deletes unfinished files of commands that were killed while they wrote this shop's backups. */
-  #removeUnfinished(): void {
-    const start = `tillsync-${this.#o.label}-`;
-    for (const name of readdirSync(this.#directory)) {
+  async #removeUnfinished(): Promise<void> {
+    const { label, reach } = this.#o;
+    for (const name of await namesAt(this.#directory, reach)) {
       const stem = /^(.+\.part-)\d+$/.exec(name)?.[1];
-      if (stem?.startsWith(start)) removeLeftOvers(this.#directory, stem);
+      if (!stem?.startsWith(`tillsync-${label}-`) || !isLeftOver(name, stem)) continue;
+      await reach(() => rm(join(this.#directory, name), { recursive: true, force: true }));
     }
   }
 
@@ -179,44 +207,55 @@ export class BackupLoop {
     throw new TillsyncError('storage-failed', `The backup was made, but backup.after ${what}.${words}`);
   }
 
-  #names(): string[] {
-    return backupNames(this.#directory, this.#o.label, this.#o.clock.nowMs());
+  async #names(): Promise<string[]> {
+    const { label, clock, reach } = this.#o;
+    this.#seen = backupNames(await namesAt(this.#directory, reach), label, clock.nowMs());
+    return this.#seen;
   }
 }
 
 /**
- * Returns the names of one shop's automatic backups, oldest first; none if the directory does not exist. Backups with a
- * time in the future come first, because the clock was wrong when they were made.
+ * Returns those names that one shop's automatic backups have, oldest first. Backups with a time in the future come
+ * first, because the clock was wrong when they were made.
  */
-function backupNames(directory: string, label: string, nowMs: number): string[] {
+function backupNames(names: readonly string[], label: string, nowMs: number): string[] {
   const start = `tillsync-${label}-`;
-  try {
-    return readdirSync(directory)
-      .filter((name) => name.startsWith(start) && STAMP.test(name.slice(start.length)))
-      .sort((a, b) => Number(madeAtMs(b) > nowMs) - Number(madeAtMs(a) > nowMs) || (a < b ? -1 : 1));
-  } catch {
-    return [];
-  }
+  return names
+    .filter((name) => name.startsWith(start) && STAMP.test(name.slice(start.length)))
+    .sort((a, b) => Number(madeAtMs(b) > nowMs) - Number(madeAtMs(a) > nowMs) || (a < b ? -1 : 1));
 }
 
 function directoryOf({ directory }: Config['backup'], storage: string): string {
   return directory || join(storage, BACKUPS);
 }
 
+/** Returns the disk of a store's automatic backups, which all loops of a process share. */
+export function backupDiskOf({ backup, storage }: Config, clock: Clock): BackupDisk {
+  return new BackupDisk(directoryOf(backup, storage.directory), clock);
+}
+
 /** Returns the paths of this shop's automatic backups, oldest first. */
-export function backupsOf(config: Config, configFile: string, nowMs: number): string[] {
+export async function backupsOf(config: Config, configFile: string, nowMs: number): Promise<string[]> {
   const directory = directoryOf(config.backup, config.storage.directory);
-  return backupNames(directory, labelOf(config, configFile), nowMs).map((name) => join(directory, name));
+  const names = await namesAt(directory, (call) => call());
+  return backupNames(names, labelOf(config, configFile), nowMs).map((name) => join(directory, name));
 }
 
 /**
  * Returns the paths of the encrypted differential backups that belong to the newest encrypted backup, and then the path
- * of that backup.
+ * of that backup. Throws the errors of `reach`.
  */
-export function copiesForHub(config: Config, configFile: string, nowMs: number): string[] {
-  const isEncrypted = (path: string) => path.endsWith('.age');
-  const newest = backupsOf(config, configFile, nowMs).findLast(isEncrypted);
-  return newest === undefined ? [] : [...differentialsFor(newest).filter(isEncrypted), newest];
+export async function copiesForHub(
+  config: Config,
+  { configFile, nowMs, reach }: { configFile: string; nowMs: number; reach: Reach },
+): Promise<string[]> {
+  const isEncrypted = (name: string) => name.endsWith('.age');
+  const directory = directoryOf(config.backup, config.storage.directory);
+  const names = await namesAt(directory, reach);
+  const newest = backupNames(names, labelOf(config, configFile), nowMs).findLast(isEncrypted);
+  if (newest === undefined) return [];
+  const path = join(directory, newest);
+  return [...differentialsFor(path, names).filter(isEncrypted), path];
 }
 
 const STAMP = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\.tar\.gz(\.age)?$/;
@@ -259,6 +298,7 @@ export function backupLoops(
     log,
   }: Pick<ServicesOptions, 'config' | 'clock' | 'log'> & { configFile?: string },
   { mirror }: Pick<Services, 'mirror'>,
+  disk: BackupDisk,
 ): NamedLoop[] {
   if (configFile === undefined) return [];
   const label = labelOf(config, configFile);
@@ -273,6 +313,9 @@ export function backupLoops(
       settings,
       storage: config.storage.directory,
       label,
+      reach: (call) => disk.reach(call, signal),
+      isFailing: () =>
+        mirror.health.freshness().some(({ subject, state }) => subject === 'backup' && state === 'failing'),
       notedMs: () => state().notedMs,
       note: (atMs) => mirror.write((db) => noteBackup(db, atMs)),
       handedOnMs: () => mirror.read(handedOnMs),
@@ -290,7 +333,8 @@ export function backupLoops(
       settings,
       directory,
       label,
-      wholeMs: () => backupNames(directory, label, clock.nowMs()).map(madeAtMs),
+      reach: (call) => disk.reach(call, signal),
+      wholeMs: (names) => backupNames(names, label, clock.nowMs()).map(madeAtMs),
       state,
       back: (file, since) => command([file, '--since', since], DIFFERENTIAL_TAKES_AT_MOST_MS, signal),
       after: (file) => after(file, DIFFERENTIAL_TAKES_AT_MOST_MS, signal),

@@ -30,7 +30,7 @@ import { HOOK_TEST, type HookTest, receiverOf, testHook } from '../hooks/hook-te
 import { type Callback, CallbackLog } from '../orders/callback-log.ts';
 import { webhookLoop } from '../orders/webhook-registration.ts';
 import { alarmLoops } from './alarm-loop.ts';
-import { backupLoops } from './backups.ts';
+import { backupDiskOf, backupLoops } from './backups.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
 import { branchLoops, hubLoops, type LinkOptions, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
@@ -244,6 +244,7 @@ function loopsOf(
   const { clock, random, log } = options;
   const { webhookRegistration: registration } = services;
   const outgoing = outgoingLoops(options, services, mayCall, counters);
+  const backupDisk = backupDiskOf(options.config, clock);
   const beside: NamedLoop[] = [
     ...alarmLoops(options, services, counters, { wrongKeys, callbacks: orders.callbacks }),
     {
@@ -251,12 +252,16 @@ function loopsOf(
       run: (signal, beat) => hookLoop(hookOptions(options, services, orders.changes, counters, beat), signal),
     },
     ...(own ? ownStoreLoops(options, own, counters) : []),
-    ...backupLoops(options, services),
+    ...backupLoops(options, services, backupDisk),
   ];
   if (own) orders.changes.subscribe(() => own.link.wake());
   if (isBranch(options.config)) {
     const own = outgoing.filter(({ name }) => name === 'inbox' || name === 'retention');
-    return [...own, ...branchLoops(options, services, () => orders.changes.notify()), ...beside];
+    return [
+      ...own,
+      ...branchLoops({ ...options, backupDisk }, services, () => orders.changes.notify()),
+      ...beside,
+    ];
   }
   return [
     ...hubLoops(options, services, own?.link),

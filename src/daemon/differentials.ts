@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as z from 'zod';
 import type { Config } from '../config/config-type.ts';
@@ -10,7 +10,7 @@ import { beatWhile, repeat } from '../core/loop.ts';
 import type { ProgramEnd } from '../core/program.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { toStorageError } from '../db/sqlite.ts';
-import { differentialName, differentialStampMs } from '../support/backup-files.ts';
+import { differentialName, differentialStampMs, namesAt, type Reach } from '../support/backup-files.ts';
 import type { OwnCommandEnd } from './own-command.ts';
 
 /**
@@ -31,8 +31,10 @@ interface DifferentialLoopOptions {
   settings: Config['backup'];
   directory: string;
   label: string;
-  /** Returns the times of the existing whole backups, oldest first. */
-  wholeMs: () => number[];
+  /** Makes the calls to the directory. */
+  reach: Reach;
+  /** Returns the times of the whole backups among the names in the directory, oldest first. */
+  wholeMs: (names: readonly string[]) => number[];
   /** Returns the state that `differentialState` reads from the mirror. */
   state: () => { notedMs: number | undefined; news: string };
   /** Makes a differential backup as the command `backup FILE --since TIME --json` does. */
@@ -96,13 +98,14 @@ export class DifferentialLoop {
   }
 
   async #save(notedMs: number): Promise<void> {
-    const { directory, label, settings, wholeMs, back, after } = this.#o;
+    const { directory, label, settings, reach, wholeMs, back, after } = this.#o;
     try {
-      mkdirSync(directory, { recursive: true, mode: MODE });
+      await reach(() => mkdir(directory, { recursive: true, mode: MODE }));
     } catch (error) {
       throw toStorageError(error, directory);
     }
-    const whole = wholeMs();
+    const names = await namesAt(directory, reach);
+    const whole = wholeMs(names);
     const before = whole.filter((atMs) => atMs < notedMs).at(-1) ?? notedMs;
     const name = differentialName(label, stampOf(notedMs));
     const { exit, stdout, stderr } = await back(join(directory, name), isoUtc(before - OVERLAP_MS));
@@ -113,9 +116,10 @@ export class DifferentialLoop {
     }
     const { file } = REPORT.parse(JSON.parse(stdout));
     const [oldestMs = 0] = whole;
-    for (const each of readdirSync(directory)) {
+    for (const each of names) {
       const atMs = differentialStampMs(each, label) ?? notedMs;
-      if (atMs < Math.min(oldestMs, notedMs)) rmSync(join(directory, each), { force: true });
+      if (atMs >= Math.min(oldestMs, notedMs)) continue;
+      await reach(() => rm(join(directory, each), { force: true }));
     }
     if (settings.after.length === 0) return;
     const { ok, what, said } = await after(file);

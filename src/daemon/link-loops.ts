@@ -13,8 +13,8 @@ import type { OwnStoreLink } from '../link/own-store.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
 import { compileSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { noteAtHub } from '../support/backup-files.ts';
-import { copiesForHub } from './backups.ts';
+import { type BackupDisk, noteAtHub, type Reach } from '../support/backup-files.ts';
+import { backupDiskOf, copiesForHub } from './backups.ts';
 import { feedBranches, ownBranch } from './feed-branches.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
@@ -172,7 +172,11 @@ async function natsHubLink(config: Config, { state }: Services): Promise<HubLink
 }
 
 /** Returns a branch's loops, which replace all loops that call the platform. */
-export function branchLoops(options: Options, services: Services, onOrders: () => void): NamedLoop[] {
+export function branchLoops(
+  options: Options & { backupDisk?: BackupDisk },
+  services: Services,
+  onOrders: () => void,
+): NamedLoop[] {
   const { config, secrets, clock, log } = options;
   const { mirror, stores, state, outbox, platform } = services;
   const asked = new AbortController();
@@ -255,18 +259,19 @@ export function branchLoops(options: Options, services: Services, onOrders: () =
  * once would be restarted for ever and the watchdog would restart the service.
  */
 function copyLoops(
-  options: Options,
+  options: Options & { backupDisk?: BackupDisk },
   services: Services,
   made: () => Promise<{ follower: BranchFollower }>,
 ): NamedLoop[] {
-  const { config, configFile } = options;
+  const { config, configFile, clock } = options;
   if (!sendsCopies(config) || configFile === undefined) return [];
+  const { backupDisk = backupDiskOf(config, clock) } = options;
   return [
     {
       name: 'link.copy',
       async run(signal, beat) {
         const { follower } = await made();
-        await sendCopies({ ...options, configFile, services, follower, beat }, signal);
+        await sendCopies({ ...options, configFile, backupDisk, services, follower, beat }, signal);
       },
     },
   ];
@@ -274,6 +279,7 @@ function copyLoops(
 
 interface SendCopiesOptions extends Pick<ServicesOptions, 'config' | 'clock' | 'log'> {
   configFile: string;
+  backupDisk: BackupDisk;
   services: Pick<Services, 'mirror'>;
   follower: Pick<BranchFollower, 'askCopy'>;
   beat: () => void;
@@ -281,18 +287,19 @@ interface SendCopiesOptions extends Pick<ServicesOptions, 'config' | 'clock' | '
 
 /** Keeps the newest backups of a branch stored at its hub, until the signal aborts. */
 async function sendCopies(
-  { config, configFile, services: { mirror }, follower, clock, log, beat }: SendCopiesOptions,
+  { config, configFile, backupDisk, services: { mirror }, follower, clock, log, beat }: SendCopiesOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const { CopySender } = await import('../link/branch-copy.ts');
-  const sender = new CopySender({ ask: (question) => follower.askCopy(question), clock, beat });
+  const reach: Reach = (call) => backupDisk.reach(call, signal);
+  const sender = new CopySender({ ask: (question) => follower.askCopy(question), reach, clock, beat });
   const everyMs = config.backup.differentialEveryMs || COPY_EVERY_MS;
   let failures = 0;
   let noted = '';
   const told = (message: string | null) =>
     mirror.health.note('backup.hub', failures >= COPY_TRIES ? message : null);
   const act = async () => {
-    const files = copiesForHub(config, configFile, clock.nowMs());
+    const files = await copiesForHub(config, { configFile, nowMs: clock.nowMs(), reach });
     const isThere = await sender.send(files, everyMs, signal);
     failures = 0;
     told(null);

@@ -13,6 +13,8 @@ import { COPY_PART_BYTES, GET_ANSWER, type HeldCopy, isForAKey, LIST_ANSWER, PUT
 const ASK_AGAIN_MS = 3_600_000;
 /** Shortest pause between two parts, which keeps a branch below the hub's limit of questions. */
 const PAUSE_MS = 150;
+/** Number of bytes of a file that are read at once for its hash. */
+const READ_BYTES = 65_536;
 const TRIES = 20;
 const AGAIN_AFTER_MS = 1_000;
 
@@ -29,6 +31,8 @@ interface Known {
 
 export interface CopySenderOptions {
   ask: AskCopy;
+  /** Makes a call to the disk of the backups, which may be a network disk. Throws an error if it does not answer. */
+  reach: <T>(call: () => Promise<T>) => Promise<T>;
   clock: Clock;
   /** Reports to the watchdog that the loop runs. */
   beat: () => void;
@@ -47,7 +51,8 @@ export class CopySender {
 
   /**
    * Sends the parts of these files that the hub lacks, for about `forMs`; the next call continues. Returns true once
-   * the hub has all files. Throws `link-…`, `usage` (a file is not encrypted for a key) and `not-found` (an older hub).
+   * the hub has all files. Throws `link-…`, `usage` (a file is not encrypted for a key), `not-found` (an older hub) and
+   * the errors of `reach`.
    */
   async send(files: readonly string[], forMs: number, signal: AbortSignal): Promise<boolean> {
     const endMs = this.#o.clock.monotonicMs() + forMs;
@@ -57,10 +62,14 @@ export class CopySender {
   }
 
   async #sendOne(path: string, endMs: number, signal: AbortSignal): Promise<boolean> {
-    const { clock } = this.#o;
-    const file = await open(path, 'r');
+    const { clock, reach } = this.#o;
+    let opening: Promise<FileHandle> | undefined;
     try {
-      const { ino, size: bytes, mtimeMs } = await file.stat();
+      const file = await reach(() => {
+        opening = open(path, 'r');
+        return opening;
+      });
+      const { ino, size: bytes, mtimeMs } = await reach(() => file.stat());
       const key = `${ino} ${bytes} ${mtimeMs}`;
       const before = this.#known.get(path);
       const known = before?.key === key ? before : { key, sha256: await this.#checked(file, path) };
@@ -71,7 +80,7 @@ export class CopySender {
       const put = { do: 'put', name: basename(path), bytes, sha256: known.sha256 };
       for (let have = await this.#put({ ...put, at: 0, part: '' }, signal); have < bytes; ) {
         if (signal.aborted || clock.monotonicMs() >= endMs) return false;
-        const { bytesRead } = await file.read(part, 0, part.length, have);
+        const { bytesRead } = await reach(() => file.read(part, 0, part.length, have));
         const text = part.subarray(0, bytesRead).toString('base64');
         have = await this.#put({ ...put, at: have, part: text }, signal);
       }
@@ -79,7 +88,9 @@ export class CopySender {
       this.sent += 1;
       return true;
     } finally {
-      await file.close();
+      // Not awaited, because a handle closes only when its last call has returned, which may be never.
+      const closed = opening?.then((file) => file.close()).catch(() => {});
+      if (closed) void reach(() => closed).catch(() => {});
     }
   }
 
@@ -88,17 +99,20 @@ export class CopySender {
    * a key.
    */
   async #checked(file: FileHandle, path: string): Promise<string> {
+    const { reach, beat } = this.#o;
     const hash = createHash('sha256');
-    let isFirst = true;
-    for await (const chunk of file.createReadStream({ start: 0, autoClose: false })) {
-      if (isFirst && !isForAKey(chunk)) {
+    const buffer = Buffer.alloc(READ_BYTES);
+    for (let at = 0; ; ) {
+      const { bytesRead } = await reach(() => file.read(buffer, 0, buffer.length, at));
+      const chunk = buffer.subarray(0, bytesRead);
+      if (at === 0 && bytesRead > 0 && !isForAKey(chunk)) {
         throw new TillsyncError('usage', `${path} is not encrypted for a recovery phrase, so it stays here.`);
       }
-      isFirst = false;
+      if (bytesRead === 0) return hash.digest('hex');
       hash.update(chunk);
-      this.#o.beat();
+      at += bytesRead;
+      beat();
     }
-    return hash.digest('hex');
   }
 
   /** Sends one question, then pauses at least as long as the answer took, so that half of a slow line stays free. */

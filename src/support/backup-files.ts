@@ -1,8 +1,11 @@
 import { readdirSync, rmSync, statSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { stampMs } from '../core/files.ts';
+import { sleepAwake } from '../core/loop.ts';
+import type { Clock } from '../core/time.ts';
 import { systemHolders } from '../db/lease.ts';
 import { mark, setMark } from '../db/marks.ts';
 
@@ -24,11 +27,12 @@ export function differentialStampMs(name: string, label: string): number | undef
 /**
  * Returns the paths of the differential backups that belong to the whole backup `path`, oldest first: those of the same
  * shop and directory with the same or a later time. None belong to a backup made by hand, which is named otherwise.
+ * `names` are the names in the directory, which is read if they are left out.
  */
-export function differentialsFor(path: string): string[] {
+export function differentialsFor(path: string, names?: readonly string[]): string[] {
   const [, shop, stamp = '', isDifferential] = NAME.exec(basename(path)) ?? [];
   if (shop === undefined || isDifferential !== undefined) return [];
-  return namesIn(dirname(path))
+  return (names ?? namesIn(dirname(path)))
     .filter((name) => {
       const [, ofShop, at = '', differential] = NAME.exec(name) ?? [];
       return differential !== undefined && ofShop === shop && at >= stamp;
@@ -124,8 +128,75 @@ export function atHubMs(db: Database.Database): number | undefined {
 /** Deletes files of killed processes. A file's name is `start` and the id of its process. */
 export function removeLeftOvers(directory: string, start: string): void {
   for (const name of readdirSync(directory)) {
-    const pid = name.startsWith(start) ? name.slice(start.length) : '';
-    if (systemHolders.isAlive(`${pid}.`) !== false) continue;
-    rmSync(join(directory, name), { recursive: true, force: true });
+    if (isLeftOver(name, start)) rmSync(join(directory, name), { recursive: true, force: true });
+  }
+}
+
+/** Returns whether a file is named `start` and the id of a process that has ended. */
+export function isLeftOver(name: string, start: string): boolean {
+  const pid = name.startsWith(start) ? name.slice(start.length) : '';
+  return systemHolders.isAlive(`${pid}.`) === false;
+}
+
+/** Makes a call to the file system, with the limits of `BackupDisk.reach`. */
+export type Reach = <T>(call: () => Promise<T>) => Promise<T>;
+
+const ANSWERS_WITHIN_MS = 60_000;
+
+/**
+ * The disk of `backup.directory`. It may be a network disk, whose calls do not return while it is off. Such a call keeps
+ * one of the few threads for files until it returns, so only one call is open at a time and the others wait for it.
+ */
+export class BackupDisk {
+  readonly #directory: string;
+  readonly #clock: Clock;
+  /** Resolves when the open call returns, with or without an error. */
+  #open: Promise<void> | undefined;
+
+  constructor(directory: string, clock: Clock) {
+    this.#directory = directory;
+    this.#clock = clock;
+  }
+
+  /**
+   * Makes a call once no other is open, and returns its result. Throws the call's error, `storage-failed` if it has not
+   * returned after a minute, and `aborted`. A call that was given up may still return later.
+   */
+  async reach<T>(call: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    const waiting = new AbortController();
+    const end = () => waiting.abort();
+    signal.addEventListener('abort', end, { once: true });
+    if (signal.aborted) end();
+    const late = sleepAwake(this.#clock, ANSWERS_WITHIN_MS, waiting.signal).then(() => {
+      if (signal.aborted) throw new TillsyncError('aborted', 'Stopped while a disk was waited for.');
+      throw new TillsyncError(
+        'storage-failed',
+        `backup.directory (${this.#directory}) has not answered for a minute. See that its disk is on and can be reached.`,
+      );
+    });
+    late.catch(() => {});
+    try {
+      while (this.#open) await Promise.race([this.#open, late]);
+      if (signal.aborted) return await late;
+      const result = call();
+      const over = () => {
+        this.#open = undefined;
+      };
+      this.#open = result.then(over, over);
+      return await Promise.race([result, late]);
+    } finally {
+      signal.removeEventListener('abort', end);
+      end();
+    }
+  }
+}
+
+/** Returns the names in a directory; none if it does not exist or cannot be read. Throws the errors of `reach`. */
+export async function namesAt(directory: string, reach: Reach): Promise<string[]> {
+  try {
+    return await reach(() => readdir(directory));
+  } catch (error) {
+    if (error instanceof TillsyncError) throw error;
+    return [];
   }
 }

@@ -1,10 +1,10 @@
 /** Tests src/cli/main.ts, src/cli/command.ts and src/cli/config.ts. */
 
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { commandTree, everyCommand } from '../../config/package/command-tree.ts';
 import { invoke } from './invoke.ts';
 import { tillsync } from './run-process.ts';
@@ -161,6 +161,19 @@ describe('usage', () => {
     expect(JSON.parse(result.stdout)).toEqual({
       error: { code: 'usage', message: "unknown option '--colour'" },
     });
+  });
+
+  test('a call to a disk that does not answer does not keep an ended command alive', async () => {
+    const pipe = join(mkdtempSync(join(tmpdir(), 'tillsync-hanging-')), 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    // Opening a pipe that nobody writes to does not return, as a call to a network disk that is off.
+    const hang = `import { open } from 'node:fs/promises'; void open(${JSON.stringify(pipe)});`;
+    const main = join(import.meta.dirname, '../../src/cli/main.ts');
+    const preload = `data:text/javascript,${encodeURIComponent(hang)}`;
+    const child = spawn(process.execPath, ['--import', preload, main, '--version'], { stdio: 'ignore' });
+    onTestFinished(() => void child.kill('SIGKILL'));
+    await new Promise((resolve) => child.on('exit', resolve));
+    expect(child.signalCode).toBe('SIGKILL');
   });
 
   test('a reader that stops reading is no failure', async () => {

@@ -2,17 +2,18 @@
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import fsPromises from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import os, { tmpdir } from 'node:os';
 import path from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import type { Freshness } from '../../src/core/alarm.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { ProgramEnd } from '../../src/core/program.ts';
 import { BackupLoop, backupLoops } from '../../src/daemon/backups.ts';
 import { type OwnCommandEnd, runOwnCommand } from '../../src/daemon/own-command.ts';
 import { demoConfig } from '../../src/demo/sandbox-platform.ts';
-import { newestBackup } from '../../src/support/backup-files.ts';
+import { BackupDisk, newestBackup } from '../../src/support/backup-files.ts';
 import { openTestMirror } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
@@ -34,6 +35,9 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
     handedOnMs: undefined as number | undefined,
     beats: [] as number[],
   };
+  const directory = path.join(storage, 'backups');
+  const disk = new BackupDisk(directory, clock);
+  const { signal } = new AbortController();
   const make = (label = 'till') =>
     new BackupLoop({
       settings: {
@@ -48,6 +52,8 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
       },
       storage,
       label,
+      reach: (call) => disk.reach(call, signal),
+      isFailing: () => reports.at(-1)?.state === 'failing',
       notedMs: () => told.notedMs,
       note: async (atMs) => {
         told.notedMs = atMs;
@@ -74,9 +80,8 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
       log: silentLog,
       beat: () => void told.beats.push(clock.monotonicMs()),
     });
-  const directory = path.join(storage, 'backups');
   const names = () => (existsSync(directory) ? readdirSync(directory).sort() : []);
-  return { clock, storage, directory, names, reports, told, make };
+  return { clock, storage, directory, names, reports, told, disk, make };
 }
 
 /** Runs the loop once an hour until `ms` have passed. */
@@ -182,6 +187,7 @@ it('a long way of the backup to another machine is no silence, and goes on after
   const loop = make();
   await clock.advance(HOUR_MS);
   const looked = loop.look();
+  await vi.waitFor(() => expect(told.handedOn).toHaveLength(1));
   await clock.advance(HOUR_MS);
   const gaps = told.beats.slice(1).map((atMs, i) => atMs - (told.beats[i] ?? 0));
   expect(Math.max(...gaps)).toBeLessThanOrEqual(60_000);
@@ -214,6 +220,71 @@ it('one that fails is tried again every hour, says why and which one is the newe
   expect(names()).toHaveLength(2);
 });
 
+/** Makes `readdir` hang until `answer` is called. `calls.count` counts the calls meanwhile. */
+function hangingDisk() {
+  const { readdir } = fsPromises;
+  const calls = { count: 0 };
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const restore = () => {
+    fsPromises.readdir = readdir;
+    syncBuiltinESMExports();
+  };
+  fsPromises.readdir = (async (...words: Parameters<typeof readdir>) => {
+    calls.count += 1;
+    await promise;
+    return readdir(...words);
+  }) as typeof readdir;
+  syncBuiltinESMExports();
+  onTestFinished(restore);
+  const answer = async () => {
+    restore();
+    resolve();
+    await promise;
+  };
+  return { calls, answer };
+}
+
+it('a disk that does not answer is told after a minute, is asked once, and is used again when it answers', async () => {
+  const { clock, directory, names, reports, told, disk, make } = rig();
+  const loop = make();
+  await pass(loop, clock, HOUR_MS);
+  const [first = ''] = names();
+  const { calls, answer } = hangingDisk();
+  const looked = loop.look();
+  await clock.advance(59_000);
+  expect(reports.at(-1)?.state).toBe('ok');
+  await clock.advance(1_000);
+  await looked;
+  expect(reports.at(-1)).toEqual({
+    state: 'failing',
+    message: `backup.directory (${directory}) has not answered for a minute. See that its disk is on and can be reached. The newest backup is ${first}.`,
+  });
+  await clock.advance(HOUR_MS);
+  const again = loop.look();
+  // Other loops that use this disk wait, too, and make no call of their own.
+  const other = disk.reach(async () => told.handedOn.push('called'), new AbortController().signal);
+  const refused = expect(other).rejects.toMatchObject({ code: 'storage-failed' });
+  await clock.advance(60_000);
+  await Promise.all([again, refused]);
+  expect(calls.count).toBe(1);
+  expect(told.handedOn).toEqual([]);
+  await answer();
+  // Also after a restart.
+  await pass(make(), clock, HOUR_MS);
+  expect(reports.at(-1)).toEqual({ state: 'ok', message: `${first}.` });
+  expect(names()).toEqual([first]);
+});
+
+it('a stop does not wait for a disk that does not answer', async () => {
+  const { disk } = rig();
+  const stopping = new AbortController();
+  const hanging = disk.reach(() => new Promise(() => {}), stopping.signal);
+  const waiting = disk.reach(async () => {}, stopping.signal);
+  stopping.abort();
+  await expect(hanging).rejects.toMatchObject({ code: 'aborted' });
+  await expect(waiting).rejects.toMatchObject({ code: 'aborted' });
+});
+
 it('a program that cannot take a backup elsewhere is tried again with the same file', async () => {
   const { clock, names, reports, told, make } = rig({ after: ['/bin/copy'] });
   told.after = { ok: false, what: 'ended with 1', said: 'no route', printed: '' };
@@ -237,7 +308,7 @@ it.each([
 ])(
   '%j: only loops that have work are started, because one that ends is started again for ever',
   (wanted, names) => {
-    const { clock, storage } = rig();
+    const { clock, storage, disk } = rig();
     const { mirror } = openTestMirror();
     const config = demoConfig({ baseUrl: 'http://platform.test', directory: storage, webhookPort: 1 });
     const backup = { ...config.backup, everyMs: DAY_MS, differentialEveryMs: 30_000, ...wanted };
@@ -245,6 +316,7 @@ it.each([
     const loops = backupLoops(
       { config: { ...config, backup }, configFile, clock, log: silentLog },
       { mirror },
+      disk,
     );
     expect(loops.map(({ name }) => name)).toEqual(names);
     const [told] = mirror.health.freshness().filter(({ subject }) => subject === 'backup');

@@ -20,6 +20,7 @@ function rig({ after = [], ending = '' }: { after?: string[]; ending?: string } 
   const directory = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-differentials-')), 'backups');
   const told = {
     back: MADE,
+    disk: Promise.resolve(),
     after: ENDED_WELL,
     state: { notedMs: AT_MS as number | undefined, news: '1' },
     wholeMs: [] as number[],
@@ -39,6 +40,7 @@ function rig({ after = [], ending = '' }: { after?: string[]; ending?: string } 
     },
     directory,
     label: 'till',
+    reach: (call) => told.disk.then(call),
     wholeMs: () => told.wholeMs,
     state: () => told.state,
     back: async (file, since) => {

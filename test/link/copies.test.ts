@@ -1,13 +1,17 @@
 /** Tests src/link/copies.ts and src/link/branch-copy.ts. */
 
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   appendFileSync,
+  closeSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   statSync,
   truncateSync,
@@ -15,13 +19,15 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { beforeEach, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { DiskSpace } from '../../src/health/facts.ts';
 import { CopySender, fetchCopies } from '../../src/link/branch-copy.ts';
 import { CopyStore } from '../../src/link/copies.ts';
 import { COPY, COPY_PART_BYTES } from '../../src/link/link.ts';
+import { BackupDisk } from '../../src/support/backup-files.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 
 const FIRST = 'tillsync-b1-20261125T080000Z.tar.gz.age';
 const SECOND = 'tillsync-b1-20261126T080000Z.tar.gz.age';
@@ -75,7 +81,7 @@ function backup(name: string, bytes = THREE_PARTS, fill = name): string {
 }
 
 function sender(as = 'B1'): CopySender {
-  return new CopySender({ ask: askAs(as), clock, beat: () => {} });
+  return new CopySender({ ask: askAs(as), reach: (call) => call(), clock, beat: () => {} });
 }
 
 async function fetched(as = 'B1', name?: string): Promise<Map<string, string>> {
@@ -186,6 +192,39 @@ it('stops when its time is over, and goes on with the next call', async () => {
   expect(await own.send([file], 0, signal)).toBe(false);
   expect(heldBy('B1')).toEqual([]);
   expect(await own.send([file], HOUR_MS, signal)).toBe(true);
+});
+
+it('a disk that does not answer ends the try after a minute, and the file is closed once it answers', async () => {
+  // Opening a pipe hangs until somebody writes to it.
+  execFileSync('mkfifo', [at(FIRST)]);
+  const fake = new FakeClock();
+  const disk = new BackupDisk(branch, fake);
+  const own = new CopySender({
+    ask: askAs('B1'),
+    reach: (call) => disk.reach(call, signal),
+    clock: fake,
+    beat: () => {},
+  });
+  const refused = expect(own.send([at(FIRST)], HOUR_MS, signal)).rejects.toMatchObject({
+    code: 'storage-failed',
+    message: expect.stringContaining(`backup.directory (${branch})`),
+  });
+  await fake.advance(60_000);
+  await refused;
+  const writer = openSync(at(FIRST), 'r+');
+  const stillOpen = () =>
+    readdirSync('/proc/self/fd').filter((fd) => {
+      try {
+        return readlinkSync(`/proc/self/fd/${fd}`) === at(FIRST);
+      } catch {
+        return false;
+      }
+    });
+  try {
+    await vi.waitFor(() => expect(stillOpen()).toEqual([`${writer}`]));
+  } finally {
+    closeSync(writer);
+  }
 });
 
 it('pauses after each part, and longer the more all branches send', async () => {
