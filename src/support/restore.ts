@@ -98,6 +98,7 @@ async function knownElsewhere(
   ].flat();
   return {
     newestSeq: newest,
+    newestSettled: Math.max(0, ...all.map(({ newestSettled }) => newestSettled)),
     feedJumps: !isSameHistory || (here?.known.newestSeq ?? 0) < newest,
     acks: [...new Map(ofThisShop.map((ack) => [ack.orderId, ack])).values()],
     unsent: without(
@@ -404,6 +405,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     keepUnsent(known.unsent, staging);
     const prepared = prepareRestoredMirror(fresh, {
       continueAfterSeq,
+      newestSettled: known.newestSettled,
       audited,
       auditEvent: { who, action: 'restore', subject: source.name, detail: `made ${manifest.createdAt}` },
       clock,

@@ -5,6 +5,7 @@ import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit, type AuditEntry, type AuditEvent } from '../db/audit.ts';
+import { mark, setMark } from '../db/marks.ts';
 import { migrate } from '../db/migrate.ts';
 import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
@@ -70,6 +71,8 @@ const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM or
 export const knownSinceSchema = z.object({
   /** The highest number that the order feed ever gave. */
   newestSeq: count,
+  /** The highest number that the feed of settled changes ever gave; 0 in backups of earlier versions. */
+  newestSettled: count.default(0),
   /** Orders that the POS has acknowledged; `seq` is the newest booked event, null for an order not yet heard of. */
   acks: z.array(z.object({ orderId: z.string().min(1), seq: count.nullable() })),
   /** Changes without an answer of the platform, oldest first. */
@@ -109,6 +112,7 @@ export function knownSince(
       null,
     known: {
       newestSeq: mirrorFacts(db).newestSeq,
+      newestSettled: mark(db, 'outbox.settled') ?? 0,
       acks: db.prepare<[string], KnownSince['acks'][number]>(ACKED).all(since),
       unsent: db
         .prepare<[string, number], KnownSince['unsent'][number]>(UNSENT)
@@ -159,6 +163,8 @@ export interface RestoredMirror {
 
 interface PrepareOptions {
   continueAfterSeq: number;
+  /** The highest number of a settled change that is known beside the backup; 0 if left out. */
+  newestSettled?: number;
   /** Operators' actions on the present mirror since the backup. */
   audited: readonly AuditEntry[];
   /** Audit record of the restore itself. */
@@ -187,13 +193,13 @@ const DISTRUST_CATALOGUE = `
   UPDATE link SET line = lower(hex(randomblob(16))), last_u = 0;`;
 
 /**
- * Prepares a copy of a mirror for later use, before anybody reads it: migrates the schema; skips feed numbers that
- * may have been given since; holds changes that would be sent automatically; and trusts no catalogue value before the
+ * Prepares a copy of a mirror for later use, before anybody reads it: migrates the schema; skips numbers of
+ * orders' events and settled changes that may have been given since; holds changes that would be sent automatically; and trusts no catalogue value before the
  * platform confirms it. Throws `storage-newer`, `storage-corrupt`.
  */
 export function prepareRestoredMirror(
   path: string,
-  { continueAfterSeq, audited, auditEvent, clock }: PrepareOptions,
+  { continueAfterSeq, newestSettled = 0, audited, auditEvent, clock }: PrepareOptions,
 ): RestoredMirror {
   const pragmas = { journal_mode: 'delete', recursive_triggers: 1 };
   const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 100, pragmas });
@@ -203,6 +209,9 @@ export function prepareRestoredMirror(
     migrate(db, { directory: new URL('../db/mirror/migrations/', import.meta.url), name });
     const prepare = db.transaction(() => {
       continueFeedAfter(db, continueAfterSeq);
+      // More changes may have settled since, and readers may have seen their numbers.
+      const settled = Math.max(mark(db, 'outbox.settled') ?? 0, newestSettled);
+      setMark(db, 'outbox.settled', settled + SEQ_JUMP);
       db.exec(DISTRUST_CATALOGUE);
       db.prepare('UPDATE hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
       // Gives later differential backups a new name, so that those of the replaced mirror are not overwritten.

@@ -70,6 +70,33 @@ it.each([
   expect(told).toEqual(tells === undefined ? [] : [expect.stringContaining(tells)]);
 });
 
+it('after a restore no settled change gets a number that a reader may have seen', async () => {
+  const { file, storage, json } = await storeWith([]);
+  /** Settles a new change and returns its number in the feed of settled changes. */
+  const settle = async (sku: string) => {
+    const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
+    const insert = `INSERT INTO outbox (kind, target, conflict_key, body, fields, state, created_at, settled_at,
+        priority, queue_seq, basis, source, version)
+      SELECT 'stock', @target, @target, '{}', '[]', 'done', @at, @at, 1, version, 'mirror', 'http', version
+      FROM (SELECT coalesce(max(version), 0) + 1 AS version FROM outbox)`;
+    const numbered = 'SELECT settled_seq FROM outbox WHERE target = ?';
+    await mirror.write((db) => void db.prepare(insert).run({ target: sku, at: '2026-03-01T08:00:00.000Z' }));
+    const seq = mirror.read((db) => db.prepare<[string], number>(numbered).pluck().get(sku)) ?? 0;
+    await mirror.close();
+    return seq;
+  };
+  const before = await settle('sku:1');
+  expect((await json(['backup', file])).code).toBe(0);
+  const lost = await settle('sku:2');
+  expect(lost).toBeGreaterThan(before);
+  expect((await json(['restore', file])).code).toBe(0);
+  const third = await settle('sku:3');
+  expect(third).toBeGreaterThan(lost);
+  // Also if the same backup is restored once more.
+  expect((await json(['restore', file])).code).toBe(0);
+  expect(await settle('sku:4')).toBeGreaterThan(third);
+});
+
 it('restore names a file that is not there, and touches nothing', async () => {
   const { file, run } = await storeWith([]);
   const { code, stderr } = await run(['restore', file]);
