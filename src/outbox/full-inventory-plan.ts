@@ -208,7 +208,7 @@ export interface InventoryPlan<T> {
   changes: T[];
   /**
    * Number of lines that differ from the mirror's value, and of lines that equal it although the platform may have
-   * another.
+   * another or the last count was another.
    */
   different: number;
   unsure: number;
@@ -282,10 +282,9 @@ export function planInventory<T extends { change: StockChange }>(
     // At a branch, the hub compares lines with the platform, so every stock is unsure here.
     if (isBranch) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
-    // Different counts may lead to the same quantity on the platform: with a safety stock of 3, both 1 and 2 offer 0.
-    // So a line is also compared with the last count.
-    const isLastKnown = at.reservations.holdsBack || at.safety.list().length > 0;
-    const counts = isLastKnown ? at.ledger.counts() : undefined;
+    // A line may equal the platform and not the last count: counted 10, sold 2, now counted 8. It is submitted, or the
+    // count of 10 would stay and be sent again.
+    const counts = at.ledger.counts();
     const unknown: string[] = [];
     let unplaced = unreadable;
     const counted = lines.flatMap((line, i) => {
@@ -305,7 +304,7 @@ export function planInventory<T extends { change: StockChange }>(
       if (newer.has(key)) return [];
       const { show } = change;
       const known = stocks.get(key);
-      if (known && (counts?.get(key) ?? change.qty) !== change.qty) known.unsure = true;
+      if (known && (counts.get(key) ?? change.qty) !== change.qty) known.unsure = true;
       const qty = known ? lessSafety(change.qty, safetyOf(known.sku, known.subsidiaryId)) : change.qty;
       return [{ key, qty, line, ...(show !== undefined && { show }) }];
     });
@@ -314,7 +313,7 @@ export function planInventory<T extends { change: StockChange }>(
     const notZero = missing.flatMap((key) => {
       const stock = stocks.get(key) as IndexedStock;
       const isZero = stock.unsure !== true && Number(stock.qty ?? Number.NaN) === 0;
-      const isCountedZero = zeroMissing === undefined || (counts?.get(key) ?? 0) === 0;
+      const isCountedZero = zeroMissing === undefined || (counts.get(key) ?? 0) === 0;
       return isZero && isCountedZero ? [] : [stock];
     });
     const zeros = notZero.flatMap(({ sku, subsidiaryId }, n) =>

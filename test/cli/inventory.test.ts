@@ -41,6 +41,11 @@ function others(): string[] {
     });
 }
 const csv = (...lines: string[]) => ['externalId,qty', ...others(), ...lines].join('\n');
+/** Runs a command that must succeed. */
+async function run(words: string[], input?: string): Promise<void> {
+  const result = await at.run(words, input);
+  expect(result.code, result.stdout + result.stderr).toBe(0);
+}
 const ofTill = (count: number, qty: number) => Array.from({ length: count }, (_, i) => `TILL-${i},${qty}`);
 
 test('articles that only the till knows are passed over and told, and hold up no real one', async () => {
@@ -121,10 +126,6 @@ test('a count that says what orders have left is known all the same when one of 
 }, async () => {
   at = commandsAt({ env: { ...place.env, TILLSYNC_STOCK_HOLD_BACK_UNBOOKED: 'true' } });
   const { control } = place.sandbox;
-  const run = async (words: string[], input?: string) => {
-    const result = await at.run(words, input);
-    expect(result.code, result.stdout + result.stderr).toBe(0);
-  };
   /** Hands over a count of another sku, because stocks that orders moved are sent with the next change. */
   const send = (qty: number) =>
     run(['push', 'stock', '-', '--wait'], `[{"sku":1003,"subsidiaryId":"sub-1","qty":${qty}}]`);
@@ -148,3 +149,31 @@ test('a count that says what orders have left is known all the same when one of 
   await send(43);
   expect(onPlatform()).toBe(8);
 });
+
+test.each([
+  { counted: 10, ordered: 2, next: 'is counted as 8', line: ['A-1001-1,8'], offered: 7 },
+  { counted: 2, ordered: 2, next: 'is missing from the file', line: [], offered: 0 },
+])(
+  'without hold-back too, what orders left of $counted is the last count when it $next',
+  {
+    tags: ['bulk'],
+  },
+  async ({ counted, ordered, line, offered }) => {
+    const { control } = place.sandbox;
+    const set = (...lines: string[]) => run([...FULL, '--missing', 'zero', '--wait'], csv(...lines));
+    await set(`A-1001-1,${counted}`);
+    const items = [{ sku: SKU, qty: ordered }];
+    const { internalOrderId } = control.createOrder({ subsidiaryId: 'sub-1', items });
+    await run(['sync', 'orders']);
+    await run(['sync', 'products']);
+    expect(onPlatform()).toBe(counted - ordered);
+    await set(...line);
+    // The platform does not add back the pieces of the refund. The safety stock has the last count sent again.
+    control.changeOrder(internalOrderId, { status: 'refund' });
+    await run(['sync', 'orders']);
+    await run(['sync', 'products']);
+    await run(['stock', 'safety', String(SKU), '1']);
+    await run(['push', 'stock', '-', '--wait'], '[{"sku":1003,"subsidiaryId":"sub-1","qty":41}]');
+    expect(onPlatform()).toBe(offered);
+  },
+);
