@@ -330,7 +330,8 @@ export class Reservations {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
     // Selects orders that every count and every swept quantity includes. Without hold-back, an ended order stays
     // until the stock is sent again. It explains a difference if the platform did not add its pieces back.
-    const isOpenStep = `(NOT @holds OR s.booked_version IS NOT NULL) = 0`;
+    const isHeldBack = `EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id))`;
+    const isOpenStep = `(s.booked_version IS NULL AND ${isHeldBack})`;
     const isAwaited = `EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
       AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;
     const collected = this.#sql.values<string>(
@@ -339,7 +340,7 @@ export class Reservations {
          (l.takes = 0 AND (o.updated_at < @longAgo OR NOT EXISTS (
            SELECT 1 FROM stock_steps s JOIN stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND s.seq > max(n.counted_seq, coalesce(n.call_seq, 0))
-             AND NOT EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)))))
+             AND NOT ${isHeldBack})))
          OR ((o.order_id IS NULL OR NOT (${IS_OPEN})) AND NOT EXISTS (
            SELECT 1 FROM stock_steps s LEFT JOIN stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND (${isOpenStep} OR n.counted_seq < s.seq
@@ -351,7 +352,6 @@ export class Reservations {
       {
         limit,
         seq: Math.min(sweptSeq, this.#mark('ledger.seen')),
-        holds: Number(this.holdsBack),
         longAgo: isoUtc(this.#clock.nowMs() - NEVER_COUNTED_MS),
       },
     );

@@ -173,6 +173,27 @@ describe('the hold-back that is on by itself', () => {
     expect(send(renamed, 'done', AUTO)).toEqual([10, 7]);
   });
 
+  it('leaves an ended order of a branch that does not hold back to be collected, as its count has it', () => {
+    const { out, count, sweep } = shop();
+    order(out, 'o1', 'B1', [['B', 1]]);
+    out.reservations.acknowledge(['o1'], 'http');
+    order(out, 'o2', 'B2', [['C', 2]]);
+    order(out, 'o3', 'B1', [['A', 2]]);
+    expect(count('A', 10)).toEqual([8]);
+    for (const [orderId, store, id] of [
+      ['o2', 'B2', 'C'],
+      ['o3', 'B1', 'A'],
+    ] as const) {
+      order(out, orderId, store, [[id, 2]], 'dispatched');
+    }
+    count('C', 8);
+    count('A', 8);
+    sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['A', 8], s2: ['C', 8] } }])]);
+    expect(out.reservations.collect()).toBe(1);
+    const left = out.db.prepare('SELECT order_id FROM ledger_orders ORDER BY order_id').pluck().all();
+    expect(left).toEqual(['o1', 'o3']);
+  });
+
   it('goes off in a branch whose ids were mixed up with those of the branch that acknowledges', () => {
     const { out } = shop();
     order(out, 'o1', 'B1', [['B', 1]]);
