@@ -146,7 +146,8 @@ export class Reservations {
   /** Follows the order feed and the catalogue. Returns true if work is left for another transaction. */
   catchUp(holdBack: HoldBackSetting): boolean {
     this.begin(holdBack);
-    if (this.#safety) this.#safetyStock.configure(this.#safety);
+    const hasLeft = (id: string) => !this.#branches.all.some(({ subsidiaryId }) => subsidiaryId === id);
+    if (this.#safety) this.#safetyStock.configure(this.#safety, hasLeft);
     if (this.#takeEvents() === PART) return true;
     if (!this.#isBegun) {
       // The configuration may now name the branch of an unknown store, so these orders are resolved again.

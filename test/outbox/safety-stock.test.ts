@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { Stores } from '../../src/outbox/repositories.ts';
 import { lessSafety, type SafetyRule, StockLedger } from '../../src/outbox/stock-ledger.ts';
 import { holding, send } from './held-back-steps.ts';
-import { order, outgoing, product } from './outbox-fixture.ts';
+import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 
 const TEA = product('p1', 'Tea', [
   { sku: '10', stocks: { s1: ['A', 40], s2: ['C', 40] } },
@@ -23,7 +24,10 @@ const count = (out: ReturnType<typeof outgoing>, qty: number) =>
   out.accept('stock', [{ externalId: 'A', qty }]);
 
 /** Claims the next call without hold-back, settles it, and returns its quantities. */
-function sendOff(out: ReturnType<typeof outgoing>, state: 'done' | 'retry' = 'done'): unknown[] {
+function sendOff(
+  out: Pick<ReturnType<typeof outgoing>, 'calls'>,
+  state: 'done' | 'retry' = 'done',
+): unknown[] {
   const { callId, items } = out.calls.claim('stock', 100, OFF);
   if (callId === null) return [];
   out.calls.settle(
@@ -153,6 +157,25 @@ describe.each([
     out.safety.configure([]);
     expect(next(out)).toEqual([]);
   });
+});
+
+it.each([
+  ['sends the counts of a branch again where only its safety stock goes', BRANCHES, [10]],
+  ['leaves the counts of a closed shop whose table goes', BRANCHES.slice(0, 1), []],
+])('a changed configuration %s', (_name, branches, sent) => {
+  const out = swept();
+  const withSafety = new Stores(out.db, {
+    branches: BRANCHES,
+    clock: out.clock,
+    safety: [{ sku: null, subsidiaryId: 's2', qty: 3 }],
+  });
+  out.accept('stock', [{ externalId: 'C', qty: 10 }]);
+  expect(sendOff(withSafety)).toEqual([7]);
+  out.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 40], s2: ['C', 0] } }])]);
+  expect(sendOff(withSafety)).toEqual([]);
+  const without = new Stores(out.db, { branches, clock: out.clock, safety: [] });
+  expect(sendOff(without)).toEqual(sent);
+  expect(without.safety.list()).toEqual([]);
 });
 
 it('an order is no reason to send a stock again without the hold-back', async () => {
