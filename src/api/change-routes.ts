@@ -337,7 +337,7 @@ function inventories({ services }: LocalApiOptions) {
         items: [...faults, ...plan.changes].sort((a, b) => a.index - b.index),
         origin,
         hold: plan.hold,
-        inventory: inventoryReport(plan, whole.catalogFault, request),
+        inventory: inventoryReport(plan, whole, missing),
       };
     };
   };

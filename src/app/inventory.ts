@@ -1,4 +1,4 @@
-import { branchName, namedBranch } from '../catalog/product.ts';
+import { type Branch, type BranchDirectory, branchName, namedBranch } from '../catalog/product.ts';
 import { type SweepNowRequest, sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
@@ -72,10 +72,24 @@ interface InventoryRequest {
 
 /** A whole inventory that is ready to be compared with the mirror, after a sweep if one was needed. */
 export interface WholeInventory {
+  /** The one branch that it counts; undefined for all branches. */
+  branch: string | undefined;
   /** Returns the comparison with the mirror in its present state. */
   plan(): Promise<InventoryPlan<InventoryLine>>;
   /** Why the needed sweep failed; null if it succeeded or none was needed. */
   catalogFault: string | null;
+}
+
+/**
+ * Returns the shop in which the hub stands (`hub.store`), which counts the items that name no branch. Returns undefined
+ * if there is no such shop, or if an item names a branch.
+ */
+function ownShop({ all, ownId }: BranchDirectory, lines: readonly InventoryLine[]): Branch | undefined {
+  if (all.length === 1) return undefined;
+  const isNamed = lines.some(({ change: { subsidiaryId, subsidiaryExternalId } }) => {
+    return subsidiaryId !== undefined || subsidiaryExternalId !== undefined;
+  });
+  return isNamed ? undefined : all.find(({ subsidiaryId }) => subsidiaryId === ownId);
 }
 
 /**
@@ -85,13 +99,15 @@ export interface WholeInventory {
 export async function wholeInventory(
   services: InventoryServices,
   lines: readonly InventoryLine[],
-  { branch, chosen, missing, items, unreadable }: InventoryRequest,
+  { branch: named, chosen, missing, items, unreadable }: InventoryRequest,
   sweep: SweepNowRequest & { signal: AbortSignal },
 ): Promise<WholeInventory> {
   const newestVersion = () => services.stores.read(({ queries }) => queries.newestVersion());
   const atBranch = isBranch(services.config);
+  const own = named === undefined ? ownShop(services.stores.directory, lines) : undefined;
+  const branch = own?.externalId ?? own?.subsidiaryId ?? named;
   const options = {
-    subsidiaryIds: chosen.subsidiaryIds,
+    subsidiaryIds: own?.subsidiaryId ? new Set([own.subsidiaryId]) : chosen.subsidiaryIds,
     unreadable,
     isBranch: atBranch,
     readAtVersion: newestVersion(),
@@ -109,16 +125,16 @@ export async function wholeInventory(
     return made.plan;
   };
   const { unknown } = await planned(atBranch);
-  if (unknown === 0 || atBranch) return { plan: () => planned(atBranch), catalogFault: null };
+  if (unknown === 0 || atBranch) return { branch, plan: () => planned(atBranch), catalogFault: null };
   try {
     const one = branch === undefined ? undefined : namedBranch(services.branches, branch);
     await sweepNow(services, { ...sweep, branch: one });
   } catch (error) {
     if (sweep.signal.aborted) throw error;
-    return { plan: () => planned(false), catalogFault: asTillsyncError(error).message };
+    return { branch, plan: () => planned(false), catalogFault: asTillsyncError(error).message };
   }
   made = undefined;
-  return { plan: () => planned(true), catalogFault: null };
+  return { branch, plan: () => planned(true), catalogFault: null };
 }
 
 /**
@@ -135,8 +151,8 @@ function zeroAfter(items: number) {
 /** Returns the comparison of a whole inventory with the mirror, as commands and API report it. */
 export function inventoryReport(
   { changes: _changes, hold, ...counts }: InventoryPlan<InventoryLine>,
-  catalogFault: string | null,
-  { branch, missing = 'keep' }: Pick<InventoryRequest, 'branch' | 'missing'>,
+  { branch, catalogFault }: Pick<WholeInventory, 'branch' | 'catalogFault'>,
+  missing: InventoryRequest['missing'] = 'keep',
 ) {
   return {
     branch: branch ?? null,

@@ -127,7 +127,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
       ? await wholeInventory(services, stocks, asked, { ...tools.call, ...sweepSteps(progress) })
       : undefined;
     const plan = await whole?.plan();
-    const inventory = whole && plan && inventoryReport(plan, whole.catalogFault, asked);
+    const inventory = whole && plan && inventoryReport(plan, whole, missing);
     const { changes, hold } = plan ?? { changes: lines };
     progress.end();
     tellProblems(cli, problems);
