@@ -1,6 +1,6 @@
 import { accessSync, constants, existsSync } from 'node:fs';
 import type { Dispatcher } from 'undici';
-import { loadSetup } from '../config/config.ts';
+import { loadSetup, OWN_STORE } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isSetUp, notSetUp } from '../config/source.ts';
 import { type ErrorCode, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
@@ -23,12 +23,15 @@ interface ApiAnswer {
 export class DaemonClient {
   readonly #config: Config;
   readonly #apiKey: string | undefined;
+  /** Path of the API: `/v1`, or that of the shop on the hub's machine. */
+  readonly #base: string;
   readonly #signal: AbortSignal;
 
-  constructor(config: Config, apiKey: string | undefined, signal: AbortSignal) {
+  constructor({ cli, options }: Call, config: Config, apiKey: string | undefined) {
     this.#config = config;
     this.#apiKey = apiKey;
-    this.#signal = signal;
+    this.#base = options.ownStore ? `/${OWN_STORE}/v1` : '/v1';
+    this.#signal = cli.signal;
   }
 
   get(path: string): Promise<ApiAnswer> {
@@ -73,7 +76,7 @@ export class DaemonClient {
     const { request } = await import('undici');
     const key = this.#apiKey === undefined ? {} : { 'x-api-key': this.#apiKey };
     try {
-      const answer = await request(`${url}/v1${path}`, {
+      const answer = await request(`${url}${this.#base}${path}`, {
         ...{ method, dispatcher, headersTimeout: ANSWER_WITHIN_MS, bodyTimeout: ANSWER_WITHIN_MS },
         headers: { ...headers, ...key },
         signal: this.#signal,
@@ -127,7 +130,7 @@ export function throughDaemon(call: Call): { client: DaemonClient; config: Confi
   const { config, secrets } = loadSetup(sourceOf(call));
   if (!isSetUp(config)) throw notSetUp();
   if (!existsSync(config.storage.directory) || mayWrite(config.storage.directory)) return undefined;
-  return { client: new DaemonClient(config, secrets.localApiKey, call.cli.signal), config };
+  return { client: new DaemonClient(call, config, secrets.localApiKey), config };
 }
 
 function mayWrite(directory: string): boolean {
