@@ -244,7 +244,7 @@ const list = command({
     '--open': 'only orders whose life has not ended',
     '--due': 'only scheduled orders whose life has not ended, the next one first',
     '--after <seq>': whole('only orders that changed after this event of the feed, in the order of seq', 0),
-    '--limit <n>': whole(`at most this many, else ${LISTED}, and with --csv all`, 1),
+    '--limit <n>': whole(`at most this many, else ${LISTED}, and with --unbooked or --csv all`, 1),
     '--before <time>': 'only orders placed before this day or time, such as 2026-03-01T18:30',
     '--csv': 'as a file for a spreadsheet, such as: order list --day 2026-03-01 --csv > orders.csv',
     '--lines': 'with --csv: a row for each line of an order, with ids, quantity, prices and modifiers',
@@ -258,7 +258,8 @@ const list = command({
     withReaders(call, async ({ mirror }, config) => {
       const { configuredBranches } = await import('../app/read-only-services.ts');
       const { status, open, due, after, code, day, branch, customer, text, unbooked, before } = call.options;
-      const { csv, lines, decimal, limit = csv ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
+      const { csv, lines, decimal } = call.options;
+      const { limit = csv || unbooked ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
       if (lines && !csv) throw new TillsyncError('usage', '--lines is of the file: give --csv too.');
       if (due && after !== undefined)
         throw new TillsyncError('usage', '--due and --after sort differently: give one.');
@@ -290,9 +291,14 @@ const list = command({
           }),
         };
       }
-      const orders = mirror.orders.list(filter);
+      const found = mirror.orders.list({ ...filter, limit: limit + 1 });
+      const orders = found.slice(0, limit);
       if (orders.length === 0) return { json: { orders }, above: 'The mirror has no such orders.\n' };
-      return { json: { orders }, text: orderTable(orders, config, due) };
+      return {
+        json: { orders },
+        text: orderTable(orders, config, due),
+        ...(found.length > limit && { below: `There are more than these ${limit}: raise --limit.\n` }),
+      };
     }),
 });
 

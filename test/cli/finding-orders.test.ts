@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { namedOrder } from '../../src/cli/order.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import type { OrderItem } from '../../src/orders/mirrored-order.ts';
@@ -160,6 +160,27 @@ test('orders are found by number, day, branch, customer and what the POS lacks',
   expect(await codes('--unbooked', '--day', '2026-01-01')).toEqual(['1006', 'ord-a', 'ord-e']);
   const { code, stderr } = await run('order', 'list', '--branch', 'B7');
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining('Configured are: B1, B2.') });
+});
+
+test('all orders that no POS has are listed, and a list that is cut says so', async () => {
+  const many = mkdtempSync(join(tmpdir(), 'tillsync-many-'));
+  onTestFinished(() => rmSync(many, { recursive: true, force: true }));
+  const mirror = openMirror({ path: freshMirror(many), clock: new FakeClock(AT) });
+  const numbers = Array.from({ length: 25 }, (_, i) => 2000 + i);
+  await mirror.save(numbers.map((code) => observe({ orderId: `ord-${code}`, code, status: 'ready' })));
+  await mirror.close();
+  const list = async (...words: string[]) => {
+    const options = { env: { ...env, TILLSYNC_STORAGE_DIRECTORY: many } };
+    const { stdout, stderr } = await invoke(['order', 'list', ...words], options);
+    return { orders: stdout.match(/ord-2/g)?.length, stderr };
+  };
+  expect(await list('--unbooked')).toEqual({ orders: 25, stderr: '' });
+  expect(await list('--unbooked', '--json')).toEqual({ orders: 25, stderr: '' });
+  const more = (than: number) => `There are more than these ${than}: raise --limit.\n`;
+  expect(await list('--unbooked', '--limit', '7')).toEqual({ orders: 7, stderr: more(7) });
+  expect(await list()).toEqual({ orders: 20, stderr: more(20) });
+  expect(await list('--json')).toEqual({ orders: 20, stderr: '' });
+  expect(await list('--limit', '25')).toEqual({ orders: 25, stderr: '' });
 });
 
 test('a till that reads files gets what changed after an event, in the order of the feed', async () => {
