@@ -1,9 +1,10 @@
-import { TillsyncError } from '../core/errors.ts';
+import { counted, TillsyncError } from '../core/errors.ts';
 import { compileSpellings } from '../orders/field-aliases.ts';
+import type { QuarantineEntry } from '../orders/order-queries.ts';
 import { removeFromQuarantine } from '../orders/quarantine.ts';
 import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, group, LIMIT, withReaders, withServices } from './command.ts';
+import { type Call, command, group, LIMIT, withReaders, withServices } from './command.ts';
 import { PAYLOAD, receivedResult } from './events.ts';
 import { instant, wholeNumber } from './options.ts';
 import { table, when, whenIn } from './table.ts';
@@ -23,23 +24,33 @@ const list = command({
         .list(call.options.limit)
         .filter(({ receivedAt }) => receivedAt >= since);
       if (quarantine.length === 0) return { json: { quarantine }, above: 'Nothing is in quarantine.\n' };
-      const text = table(
-        quarantine,
-        {
-          ID: 'quarantineId',
-          FROM: 'source',
-          [`RECEIVED (${timezone})`]: (entry) => when(entry.receivedAt, timezone),
-          SEEN: 'seen',
-          BYTES: 'bytes',
-          WHY: 'reason',
-        },
-        ['ID', 'SEEN', 'BYTES'],
-      );
-      return { json: { quarantine }, text };
+      return { json: { quarantine }, text: entryTable(quarantine, timezone) };
     }),
 });
 
+function entryTable(entries: readonly QuarantineEntry[], timezone: string): string {
+  return table(
+    entries,
+    {
+      ID: 'quarantineId',
+      FROM: 'source',
+      [`RECEIVED (${timezone})`]: (entry) => when(entry.receivedAt, timezone),
+      SEEN: 'seen',
+      BYTES: 'bytes',
+      WHY: 'reason',
+    },
+    ['ID', 'SEEN', 'BYTES'],
+  );
+}
+
 const ID = wholeNumber('ID', 1);
+
+/** Returns the id of the named entry, or undefined for `--all`. Throws `usage` unless exactly one of both is given. */
+function idOrAll({ options, argument }: Call<{ all?: boolean | undefined }, string | undefined>) {
+  const id = argument === undefined ? undefined : ID(argument);
+  if ((id === undefined) !== !options.all) return id;
+  throw new TillsyncError('usage', 'Name one entry by its id, or take every one with --all.');
+}
 
 const show = command({
   description: 'Show an entry of the quarantine with what was received',
@@ -78,10 +89,7 @@ const retry = command({
   options: { '--all': 'every entry' },
   async run(call) {
     const { cli, options } = call;
-    const id = call.argument === undefined ? undefined : ID(call.argument);
-    if ((id === undefined) === !options.all) {
-      throw new TillsyncError('usage', 'Name one entry by its id, or take every one with --all.');
-    }
+    const id = idOrAll(call);
     return withServices(call, async ({ services: { mirror, stores }, config, progress }) => {
       const { fields, timezone, listPath } = config.orders;
       const rules = { spellings: compileSpellings(fields, timezone), listPath };
@@ -129,4 +137,39 @@ function entryText(quarantineId: number, { kept, overtaken, unreadable }: RetryR
   return printable(`${quarantineId}: ${parts.join(', ') || 'holds no orders'}`);
 }
 
-export const quarantine = group('Look at what could not be read', { list, show, retry });
+const drop = command({
+  description: 'Delete entries that nobody needs any more; nothing brings them back',
+  examples: ['quarantine drop 12', 'quarantine drop --all'],
+  argument: ['[id]', 'as in `quarantine list`'],
+  options: { '--all': 'every entry' },
+  more: '\nTry `quarantine retry` first: it mirrors the orders that can be read by now.',
+  async run(call) {
+    const id = idOrAll(call);
+    return withServices(call, async ({ services: { mirror, stores }, config }) => {
+      const all = mirror.quarantine.list(ALL_MAX);
+      const asked = id === undefined ? all : all.filter(({ quarantineId }) => quarantineId === id);
+      if (id !== undefined && asked.length === 0) throw noSuchEntry(id);
+      const dropped = await stores.write(({ db, audit }) =>
+        asked.filter(({ quarantineId, source, receivedAt }) => {
+          const isRemoved = removeFromQuarantine(db, quarantineId);
+          const auditEvent = {
+            who: call.cli.who,
+            action: 'quarantine.drop',
+            subject: `entry ${quarantineId}`,
+            detail: `from the ${source}, received ${receivedAt}`,
+          } as const;
+          if (isRemoved) audit.note(auditEvent);
+          return isRemoved;
+        }),
+      );
+      if (dropped.length === 0) return { json: { dropped }, above: 'Nothing is in quarantine.\n' };
+      return {
+        json: { dropped },
+        text: entryTable(dropped, config.orders.timezone),
+        below: `${counted(dropped.length, 'entry', 'entries')} dropped for good.\n`,
+      };
+    });
+  },
+});
+
+export const quarantine = group('Look at what could not be read', { list, show, retry, drop });

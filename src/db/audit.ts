@@ -24,6 +24,7 @@ export type AuditAction =
   | 'outbox.release'
   | 'outbox.retry'
   | 'outbox.undo'
+  | 'quarantine.drop'
   | 'quarantine.retry'
   | 'restore'
   | 'stock.forget'

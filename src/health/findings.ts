@@ -216,7 +216,8 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     check: 'hub',
     message: 'Branches could not take in all that came down to them. It is kept there.',
-    remedy: 'At each branch that is named, look at it with: {tillsync} quarantine list',
+    remedy:
+      'At each branch that is named, look at it with: {tillsync} quarantine list. What nobody needs any more: {tillsync} quarantine drop ID',
   },
   'hub.certificate': {
     level: 'amber',
@@ -496,7 +497,8 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     sent: 'never',
     check: 'quarantine',
     message: 'Messages that could not be read and were set aside: {count}.',
-    remedy: 'To see them, run: {tillsync} quarantine list',
+    remedy:
+      'To see them, run: {tillsync} quarantine list. What nobody needs any more: {tillsync} quarantine drop ID',
   },
   'auth.expiring': {
     level: 'amber',

@@ -246,6 +246,22 @@ describe('orders', () => {
     expect((await json(['order', 'show', 'x-1'])).code).toBe(0);
     expect((await json(['quarantine', 'retry'])).code).toBe(2);
     expect((await json(['quarantine', 'retry', '99'])).code).toBe(1);
+
+    const [left] = (await json(['quarantine', 'list'])).document.quarantine;
+    expect((await json(['quarantine', 'drop'])).code).toBe(2);
+    expect((await json(['quarantine', 'drop', '99'])).code).toBe(1);
+    expect((await json(['quarantine', 'drop', String(left.quarantineId)])).document.dropped).toEqual([left]);
+    expect((await json(['quarantine', 'list'])).document.quarantine).toEqual([]);
+    expect(await invoke(['quarantine', 'drop', '--all'], { env })).toMatchObject({
+      code: 0,
+      stderr: 'Nothing is in quarantine.\n',
+    });
+    const [noted] = (await json(['audit'])).document.audit;
+    expect(noted).toMatchObject({
+      action: 'quarantine.drop',
+      subject: `entry ${left.quarantineId}`,
+      detail: expect.stringMatching(/^from the webhook, received 20/),
+    });
   });
 });
 

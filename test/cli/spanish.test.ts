@@ -200,7 +200,7 @@ describe('what status says', () => {
     };
     expect(statusText(report, say)).toBe(`Local Centro
 Se requiere atención ahora: Llegan pedidos de otra empresa: los tokens pueden ser de otra tienda. Entregue los tokens de esta tienda: tillsync auth set. Si ahora pertenece a la otra empresa: tillsync auth set --other-company
-Además: Mensajes que no se pudieron leer y se apartaron: 2. Para verlos, ejecute: tillsync quarantine list
+Además: Mensajes que no se pudieron leer y se apartaron: 2. Para verlos, ejecute: tillsync quarantine list. Lo que ya nadie necesita: tillsync quarantine drop ID
 
 Estado cuando se detuvo:
 ALARMA auth.other-company, hace 1h: Desde 08:00 la plataforma pide tokens nuevos: no.

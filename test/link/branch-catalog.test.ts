@@ -4,6 +4,7 @@ import type { DownMessage } from '../../src/link/link.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
 import type { CallOptions } from '../../src/platform/platform.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
+import { invoke, unreachedEnv } from '../cli/invoke.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type BranchStore, type Chain, openChain } from './chain-rig.ts';
 
@@ -309,7 +310,12 @@ describe('the catalogue of a branch', () => {
     const told = () =>
       hub.services.mirror.health.raised().find(({ key }) => key === 'hub.unapplied')?.message;
     expect(told()).toBe('Branches, and entries in the quarantine of each: B1 (1).');
-    await branch.services.mirror.write((db) => db.exec('DELETE FROM quarantine'));
+    const dropped = await invoke(['quarantine', 'drop', '--all'], { env: unreachedEnv(branch.directory) });
+    expect(dropped).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('(catalog) could not be applied.'),
+      stderr: '1 entry dropped for good.\n',
+    });
     await branch.follower.hello();
     await hub.hub.catchUp();
     expect(told()).toBeUndefined();
