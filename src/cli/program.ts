@@ -87,14 +87,14 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
         '\nHelp of a command, with examples: tillsync COMMAND --help',
     );
   const all = Object.entries(COMMANDS);
-  const typed = withoutConfig(words);
-  const first = typed.find((word) => word !== OWN_STORE);
+  const typed = withoutGlobals(words);
+  const [first] = typed;
   const named = all.filter(([name]) => name === first);
   for (const [name, make] of named.length > 0 ? named : all) program.addCommand(make(name, cli));
   program.hook('preAction', (_program, command) => {
     const { config, ownStore } = command.optsWithGlobals<CommonOptions>();
     if (ownStore) requireActsOnFiles(first);
-    setInstallation(() => findInstallation(config, cli.env), typed);
+    setInstallation(() => findInstallation(config, cli.env, ownStore), typed, OF_THE_HUB);
   });
   prepare(program, cli);
   return program;
@@ -123,10 +123,17 @@ function requireActsOnFiles(name: string | undefined): void {
   });
 }
 
-/** Removes `--config FILE` from the words, because texts that name a command add it again by themselves. */
-function withoutConfig(words: readonly string[]): string[] {
+/**
+ * Removes `--config FILE` and `--own-store` from the words, because texts that name a command add them again by
+ * themselves.
+ */
+function withoutGlobals(words: readonly string[]): string[] {
   return words.filter(
-    (word, i) => word !== '--config' && words[i - 1] !== '--config' && !word.startsWith('--config='),
+    (word, i) =>
+      word !== '--config' &&
+      words[i - 1] !== '--config' &&
+      !word.startsWith('--config=') &&
+      word !== OWN_STORE,
   );
 }
 

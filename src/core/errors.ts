@@ -14,10 +14,13 @@ export interface Installation {
    * systemd unit of the package for this configuration file, such as `tillsync@north.service`; null if there is none.
    */
   unit: string | null;
+  /** Whether commands act on the shop on the hub's machine, and so need `--own-store`. */
+  isOwnStore?: boolean | undefined;
 }
 
 /** Texts that replace the placeholders in a message, such as the one in `{tillsync} auth set`. */
 export interface TypedWords {
+  /** Beginning of commands about stored files, such as `sudo tillsync`. */
   tillsync: string;
   /** Command that starts the daemon. */
   start: string;
@@ -38,28 +41,49 @@ const PACKAGED: Installation = {
   configFile: null,
   unit: 'tillsync.service',
 };
-const NAMED = /\{(tillsync|start|restart|stop|enable|journal|storage)\}/g;
+/** A placeholder, with the word after it. */
+const NAMED = /\{(tillsync|start|restart|stop|enable|journal|storage)\}(?= (\w+)|)/g;
 
 let look: () => Installation = () => PACKAGED;
-let words: TypedWords | undefined;
+let words: { here: TypedWords; atHub: TypedWords; atOwnStore: TypedWords } | undefined;
 let command = '';
+let ofTheHub: readonly string[] = [];
+let isForOwnStore = () => false;
 
 /**
  * Sets how messages write commands; must be called once, when the program starts. `find` is called for the first
  * message with a command. `typed` are the words of the running command, such as `order`, `list`, `--day`, `today`.
+ * `hubCommands` take no `--own-store`.
  */
 export function setInstallation(
   find: () => Installation = () => PACKAGED,
   typed: readonly string[] = [],
+  hubCommands: readonly string[] = [],
 ): void {
   look = find;
   command = typed.map((word) => ` ${quoted(word)}`).join('');
+  ofTheHub = hubCommands;
   words = undefined;
+}
+
+/** Sets how messages of a hub's process find out whether they are of the shop on its machine. */
+export function setOwnStoreCheck(check: () => boolean): void {
+  isForOwnStore = check;
 }
 
 /** Returns the commands as they are typed on this machine. */
 export function typedWords(): TypedWords {
-  words ??= wordsOf(look());
+  const { here, atOwnStore } = allWords();
+  return isForOwnStore() ? atOwnStore : here;
+}
+
+function allWords(): NonNullable<typeof words> {
+  if (words === undefined) {
+    const found = look();
+    const atHub = wordsOf({ ...found, isOwnStore: false });
+    const atOwnStore = wordsOf({ ...found, isOwnStore: true });
+    words = { here: found.isOwnStore ? atOwnStore : atHub, atHub, atOwnStore };
+  }
   return words;
 }
 
@@ -71,14 +95,18 @@ export function sameCommandWithSudo(): string {
 /** Replaces the placeholders in a text by commands: `{tillsync} auth set` → `sudo tillsync auth set`. */
 export function formatCommands(text: string): string {
   if (!text.includes('{')) return text;
-  return text.replaceAll(NAMED, (_all, name: keyof TypedWords) => typedWords()[name]);
+  return text.replaceAll(NAMED, (_all, name: keyof TypedWords, first = '') => {
+    return (ofTheHub.includes(first) ? allWords().atHub : typedWords())[name];
+  });
 }
 
-export function wordsOf({ program, needsSudo, storage, configFile, unit }: Installation): TypedWords {
+export function wordsOf(installation: Installation): TypedWords {
+  const { program, needsSudo, storage, configFile, unit, isOwnStore } = installation;
   const sudo = needsSudo ? 'sudo ' : '';
-  const tillsync = `${sudo}${program}${configFile === null ? '' : ` --config ${quoted(configFile)}`}`;
+  const atHub = `${sudo}${program}${configFile === null ? '' : ` --config ${quoted(configFile)}`}`;
+  const tillsync = isOwnStore ? `${atHub} --own-store` : atHub;
   if (unit === null) {
-    const start = `${tillsync} run`;
+    const start = `${atHub} run`;
     return { tillsync, start, restart: start, stop: 'Ctrl-C', enable: start, journal: start, storage };
   }
   const name = unit.replace(/\.service$/, '');

@@ -277,17 +277,18 @@ function loopsOf(
 
 function ownStoreLoops(
   options: DaemonOptions,
-  { config, services, changes, loops }: OwnStore,
+  { config, services, changes, loops, within }: OwnStore,
   counters: Counters,
 ): NamedLoop[] {
   const own = { ...options, config };
-  return [
-    ...loops(),
-    {
-      name: 'store.hooks',
-      run: (signal, beat) => hookLoop(hookOptions(own, services, changes, counters, beat), signal),
-    },
-  ];
+  const hooks: NamedLoop = {
+    name: 'store.hooks',
+    run: (signal, beat) => hookLoop(hookOptions(own, services, changes, counters, beat), signal),
+  };
+  return [...loops(), hooks].map(({ name, run }) => ({
+    name,
+    run: (signal, beat) => within(() => run(signal, beat)),
+  }));
 }
 
 function hookOptions(

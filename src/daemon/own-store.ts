@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { existsSync, renameSync } from 'node:fs';
 import type { FastifyPluginAsync } from 'fastify';
 import type { AccessOptions } from '../api/access.ts';
@@ -11,7 +12,7 @@ import { LEFT_STORE, leftStore, markRunning, storagePaths } from '../app/storage
 import { OWN_STORE, ownStoreConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, configuredNames } from '../config/roles.ts';
-import { whenFree } from '../core/errors.ts';
+import { setOwnStoreCheck, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { closeLeavingFiles, MIRROR_MODE } from '../db/mirror-connection.ts';
 import { openDatabase, sqlOf } from '../db/sqlite.ts';
@@ -43,8 +44,13 @@ export interface OwnStore {
   /** The shop's local API and page, under the path `/store`. */
   plugin: FastifyPluginAsync;
   loops(): NamedLoop[];
+  /** Runs a step of the shop. Messages that are made in it name commands with `--own-store`. */
+  within<T>(step: () => T): T;
   close(): Promise<void>;
 }
+
+/** True in what this process does for the shop. */
+const shopSteps = new AsyncLocalStorage<boolean>();
 
 /** Opens the shop on the hub's machine; returns undefined if there is none. Throws `storage-…`. */
 export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore | undefined> {
@@ -86,6 +92,8 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     place: () => services.mirror.read(linkCursor),
     clock,
   });
+  setOwnStoreCheck(() => shopSteps.getStore() === true);
+  const within = <T>(step: () => T) => shopSteps.run(true, step);
   const api = localApi({ services, ...access, version: programVersion(), changes, clock, log });
   return {
     config,
@@ -93,7 +101,9 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     link,
     changes,
     close,
+    within,
     plugin: async (app) => {
+      app.addHook('onRequest', (_request, _reply, done) => within(done));
       await app.register(api, { prefix: `/${OWN_STORE}` });
       await app.register(pageRoutes(pageFiles, log), { prefix: `/${OWN_STORE}` });
     },

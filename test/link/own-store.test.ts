@@ -432,6 +432,51 @@ store = true`;
   });
 });
 
+test('own store: what its status, its API and its page name is typed with --own-store', async () => {
+  const shop = machine();
+  const hub = await shop.start(TWO_SHOPS);
+  await until('the shop has its snapshot', () => taken(shop.mirror, 'snapshot-end') === 1);
+  const own = new Database(shop.own);
+  own.exec(`INSERT INTO quarantine (source, received_at, reason, digest, bytes, payload)
+    VALUES ('catalog', '2026-01-01T00:00:00.000Z', 'It could not be applied.', 'd', 2, '{}')`);
+  own.close();
+
+  const file = path.join(shop.directory, 'config.toml');
+  const { stdout } = await shop.run('--own-store', 'status');
+  expect(stdout).toContain(`run: tillsync --config ${file} --own-store quarantine list.`);
+  expect(stdout).toContain(`run tillsync --config ${file} auth set`);
+  const show = ['quarantine', 'show', '99'];
+  const { stderr } = await shop.run(...show, '--own-store');
+  expect(stderr).toContain(`tillsync --config ${file} --own-store quarantine list`);
+  expect((await shop.run(...show)).stderr).toContain(`tillsync --config ${file} quarantine list`);
+
+  const { body } = await api(hub, '/store/v1/status');
+  expect(body).toMatchObject({
+    commands: { tillsync: 'tillsync --own-store', start: 'systemctl start tillsync' },
+    verdict: {
+      findings: expect.arrayContaining([
+        expect.objectContaining({
+          code: 'quarantine',
+          remedy: expect.stringContaining('run: tillsync --own-store quarantine list.'),
+        }),
+      ]),
+    },
+  });
+  expect((await api(hub, '/v1/status')).body).toMatchObject({ commands: { tillsync: 'tillsync' } });
+  const drop = async (place: string) => {
+    const answer = await request(`${hub.localUrl}${place}/outbox/99/drop`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{}',
+    });
+    return answer.body.json();
+  };
+  expect(await drop('/store/v1')).toMatchObject({
+    error: { hint: '`tillsync --own-store outbox list` shows them.' },
+  });
+  expect(await drop('/v1')).toMatchObject({ error: { hint: '`tillsync outbox list` shows them.' } });
+});
+
 test('hub.store: a shop that is no branch, and a shop or its hook without a hub, are refused', () => {
   const faults = (text: string) => {
     const read = readConfig({

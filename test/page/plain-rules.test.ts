@@ -92,6 +92,13 @@ describe('words', () => {
       'Cambios que la plataforma rechazó.',
     );
     const tomorrow = { ...finding, code: 'of.tomorrow' as FindingCode };
+    const ofStore = { ...COMMANDS, tillsync: 'tillsync --own-store' };
+    const remedy = (code: FindingCode, english: string) =>
+      speechOf('es', []).finding({ ...finding, code, remedy: english }, ofStore).remedy;
+    expect(remedy('quarantine', 'run: tillsync --own-store quarantine list')).toContain(
+      'tillsync --own-store quarantine list',
+    );
+    expect(remedy('auth.none', 'run tillsync auth set')).toContain(' tillsync auth set');
     expect(speechOf('es', []).finding(tomorrow, COMMANDS)).toEqual({
       message: finding.message,
       remedy: finding.remedy,
@@ -197,6 +204,14 @@ describe('commands in a text', () => {
       );
       expect(found.length, text).toBe(remedy.split('{tillsync}').length - 1);
     }
+    const ofStore = { ...COMMANDS, tillsync: 'tillsync --own-store' };
+    expect(splitCommands('See tillsync --own-store diff stock, then tillsync auth set.', ofStore)).toEqual([
+      'See ',
+      'tillsync --own-store diff stock',
+      ', then ',
+      'tillsync auth set',
+      '.',
+    ]);
     expect(splitCommands('Vea tillsync hooks test NOMBRE, o espere: tillsync reintenta.', COMMANDS)).toEqual([
       'Vea ',
       'tillsync hooks test NOMBRE',
