@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -355,7 +356,7 @@ function handOvers(options: LocalApiOptions) {
   return async (kind: ChangeKind, asked: Asked, request: FastifyRequest, reply: FastifyReply) => {
     checkAsked(asked);
     // The sender's address is read before the body, because the connection may be closed afterwards.
-    const origin = originOf(request);
+    const origin = originOf(request) + (asked.file === undefined ? '' : `, file ${basename(asked.file)}`);
     const isPlanned = asked.full === true || asked.dryRun;
     const limits = {
       maxBytes: changesMaxBytes,

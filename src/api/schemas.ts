@@ -323,6 +323,12 @@ export const handOverQuery = z.strictObject({
   dryRun: yesOrNo.describe(
     'Only answers what would be sent, and why. One result for each target, with its `preview`. For up to 20,000 items',
   ),
+  file: z
+    .string()
+    .min(1)
+    .max(255)
+    .optional()
+    .describe('The file that the items are from: `outbox undo --file`'),
 });
 
 export const stockQuery = handOverQuery.extend({

@@ -280,6 +280,7 @@ const undo = command({
         ? `${counted(chosen.length, 'earlier value')} handed over.`
         : `${counted(chosen.length, 'earlier value')} would be handed over.`;
       const notes = [
+        ...(lines.length === 0 && file !== undefined ? [formatCommands(noneFrom(printable(name)))] : []),
         ...(left > 0 ? [`${left} left alone.`] : []),
         ...(held > 0
           ? [formatCommands(`${held} held for a person: {tillsync} outbox list --state held`)]
@@ -301,6 +302,10 @@ const undo = command({
       };
     }),
 });
+
+function noneFrom(file: string): string {
+  return `Nothing came from a file ${file}. See who handed what over with: {tillsync} outbox list; then name it with --reference or --since.`;
+}
 
 function undoTable(lines: readonly UndoLine[], force: boolean): string {
   const why = ({ verdict, changedBy }: UndoLine): string => {

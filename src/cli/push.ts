@@ -138,7 +138,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     const done = await handOver(cli, tools, changes, {
       wait,
       hold,
-      file: file === '-' ? 'standard input' : path.basename(file),
+      file: nameOf(file),
     });
     progress.end();
     tellProblems(cli, done.problems);
@@ -150,6 +150,11 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
       exit: all.length > 0 || inventory?.catalogFault != null ? EXIT.partial : EXIT.done,
     };
   });
+}
+
+/** Returns the name of a file under which its changes can be undone. */
+function nameOf(file: string): string {
+  return file === '-' ? 'standard input' : path.basename(file);
 }
 
 type Line = SourceLine & Change & { reference?: string | null };
@@ -184,7 +189,7 @@ async function pushThrough(
   source: AsyncIterable<string | Uint8Array>,
   client: DaemonClient,
 ): Promise<Result> {
-  const { cli, options } = call;
+  const { cli, options, argument: file } = call;
   const progress = new Progress(cli);
   const { lines, problems, items } = await readFile(call, kind, source, progress);
   // An unreadable item is sent as null. So the other items keep their index, and a whole inventory is known to be
@@ -193,7 +198,7 @@ async function pushThrough(
   for (const { index, change, reference } of lines) {
     body[index] = { ...change, ...(reference && { reference }) };
   }
-  const query = new URLSearchParams();
+  const query = new URLSearchParams({ file: nameOf(file) });
   for (const name of ['full', 'dryRun', 'branch', 'missing'] as const) {
     if (options[name]) query.set(name, String(options[name]));
   }

@@ -63,6 +63,7 @@ interface ChangeRow {
   valueBefore: string | null;
 }
 
+// The origin ends in `, NAME` after a command on the files, and in `, file NAME` after a request.
 const HANDED_OVER = `
   SELECT change_id AS changeId, kind, target, conflict_key AS conflictKey, body, state, version, sku, subsidiary_id AS subsidiaryId,
     value_before AS valueBefore
@@ -71,7 +72,8 @@ const HANDED_OVER = `
     AND (@reference IS NULL OR reference = @reference)
     AND (@since IS NULL OR created_at >= @since)
     AND (@branch IS NULL OR subsidiary_id = @branch)
-    AND (@file IS NULL OR substr(origin, -length(@file) - 2) = ', ' || @file)
+    AND (@file IS NULL OR substr(origin, -length(@file) - 2) = ', ' || @file
+      OR substr(origin, -length(@file) - 7) = ', file ' || @file)
   ORDER BY version`;
 // Each part of the query uses its own index.
 const NEWEST = `

@@ -164,6 +164,13 @@ it('notes of a change and of a decision by which connection they came', async ()
   expect(rows('SELECT who, action, subject FROM audit')).toEqual([
     { who: 'http 127.0.0.1', action: 'outbox.drop', subject: `change ${changeId}` },
   ]);
+  // What the sender calls its file does not look like what tillsync says of the connection.
+  const fileQuery = new URLSearchParams({ file: 'out/with the key' });
+  const named = await call(`/stock?${fileQuery}`, [{ sku: '1', subsidiaryId: 'sub-1', qty: 4 }]);
+  const [second] = named.body.results as [{ changeId: number }];
+  expect((await call(`/outbox/${second.changeId}`)).body).toMatchObject({
+    change: { origin: 'http 127.0.0.1, file with the key' },
+  });
 });
 
 it('serves the orders of the mirror, as documented', async () => {

@@ -142,6 +142,10 @@ describe('outbox undo', () => {
     const audit = await at.run(['audit']);
     expect(audit.stdout).toContain('outbox.undo');
     expect((await at.run(['outbox', 'undo'])).code).toBe(2);
+    const unknown = await at.run(['outbox', 'undo', '--file', 'other.csv', '--dry-run']);
+    expect(unknown.stderr).toMatch(
+      /Nothing came from a file other\.csv\. See .* outbox list; then name it with --reference or --since\./,
+    );
     // The first undo changed the value, so a second one reports `changed-since`.
     const again = await at.json([...which, '--dry-run']);
     expect(again).toMatchObject({ code: 3, document: { lines: [{ verdict: 'changed-since' }] } });

@@ -2,7 +2,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, chownSync, existsSync, mkdirSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -118,6 +118,23 @@ describe.skipIf(!canChangeUser)('the till under its own Unix user', () => {
     const pushed = await asTill(words, 'externalId,qty,reference\nA-1001-1,17,till-7/89\n');
     expect(pushed.code, pushed.stderr).toBe(0);
     expect(inStore('SELECT reference FROM outbox')).toEqual([{ reference: 'till-7/89' }]);
+    await daemon.end('SIGTERM');
+  });
+
+  it('hands a file over that can be undone by its name', async () => {
+    const daemon = await place.run(...AS_DAEMON);
+    await until('the catalogue is read', async () => {
+      return (await asTill(['push', 'stock', '-', '--full', '--dry-run'], 'sku,qty\n1001,1\n')).code !== 2;
+    });
+    const file = path.join(place.directory, 'stock, of today.csv');
+    writeFileSync(file, 'externalId,qty\nA-1001-1,17\n', { mode: 0o644 });
+    expect(await asTill(['push', 'stock', file])).toMatchObject({ code: 0 });
+    const undo = async (name: string) => {
+      const { stdout } = await place.command('outbox', 'undo', '--file', name, '--dry-run', '--json');
+      return JSON.parse(stdout).lines.map(({ now }: { now: object }) => now);
+    };
+    expect(await undo(file)).toEqual([{ qty: 17 }]);
+    expect(await undo('other.csv')).toEqual([]);
     await daemon.end('SIGTERM');
   });
 
