@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { type CommandFacts, commandTree } from '../config/package/command-tree.ts';
 import { referenceNow } from '../config/package/reference.ts';
 import { FINDINGS } from '../src/health/findings.ts';
+import { invoke } from './cli/invoke.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
@@ -227,6 +228,31 @@ describe('README and docs', () => {
     }
     for (const [, script = ''] of ALL.matchAll(/npm run (?:-s )?([\w:]+)/g)) {
       expect(Object.keys(scripts)).toContain(script);
+    }
+  });
+
+  it('name commands with sudo that are whole: without a configuration, that alone is their fault', async () => {
+    const inline = [...ALL.matchAll(/`sudo tillsync ([^`]+)`/g)];
+    const inBlocks = FILES.flatMap(codeOf).flatMap((block) => [
+      ...block.replaceAll(/\\\n\s*/g, '').matchAll(/^sudo tillsync ([^\n]+)$/gm),
+    ]);
+    const typed = [...inline, ...inBlocks].map(
+      ([, words = '']) => words.replaceAll(/\s+/g, ' ').split(/ [>|#]/)[0],
+    );
+    // These do something without a configuration too.
+    const isHarmless = (words = '') =>
+      !/^(init|bundle|restore|key( --.*)?)$|^(init|bundle|restore) |--config/.test(words);
+    const calls = new Set(typed.filter(isHarmless));
+    expect(calls.size).toBeGreaterThan(50);
+    const env = { TILLSYNC_CONFIG: path.join(ROOT, 'no-such-file.toml') };
+    for (const call of calls) {
+      const words =
+        call
+          ?.replace(/\bID\b/, '1')
+          .replace(/\bDAY\b/, '2026-03-01')
+          .match(/"[^"]+"|\S+/g) ?? [];
+      const { code, stdout, stderr } = await invoke(words, { env, input: 'Ana Rojas' });
+      if (code !== 0) expect(stderr + stdout, call).toContain('no-such-file.toml: found no such file');
     }
   });
 });
