@@ -69,7 +69,9 @@ const serverConfigCommand = command({
           },
         );
       }
-      const { hubKeys, isOfUnit, START_SERVER, writeServerFile } = await import('../link/server-file.ts');
+      const { hubKeys, isOfUnit, isUnitInstalled, START_SERVER, UNIT_FILE, writeServerFile } = await import(
+        '../link/server-file.ts'
+      );
       if (tls !== null) {
         const { lookAtCertificate, readPem } = await import('../link/server-look.ts');
         if (tls.caFile !== null) readPem(tls.caFile);
@@ -88,10 +90,14 @@ const serverConfigCommand = command({
       const changed = written?.changed ?? false;
       const start = `nats-server -c ${file}`;
       const typed = isOfUnit(file) ? `${START_SERVER}\n  {restart}` : start;
+      const elsewhere =
+        isUnitInstalled() && !isOfUnit(file)
+          ? `tillsync-nats reads another file. To have it start this server:\n  {tillsync} hub server-config ${UNIT_FILE}\n`
+          : '';
       return {
         json: { file, changed, start, tls: tls !== null },
         text: formatCommands(
-          `${file} ${changed ? 'is written' : 'is as it has to be'}. Start the server with:\n  ${typed}\n`,
+          `${file} ${changed ? 'is written' : 'is as it has to be'}. Start the server with:\n  ${typed}\n${elsewhere}`,
         ),
       };
     });

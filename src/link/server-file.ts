@@ -26,6 +26,8 @@ const MODE = 0o600;
 
 /** Systemd unit of the package `tillsync-hub`, which runs nats-server. */
 export const SERVER_UNIT = 'tillsync-nats.service';
+/** The only configuration that the unit reads, wherever `storage.directory` is. */
+export const UNIT_FILE = '/var/lib/tillsync/nats/server.conf';
 /**
  * Command that starts the server, or restarts a running one, which reads its address and TLS settings only at
  * its start.
@@ -34,7 +36,11 @@ export const START_SERVER = 'sudo systemctl enable tillsync-nats && sudo systemc
 
 /** Returns whether the systemd unit starts the server with this file. */
 export function isOfUnit(file: string): boolean {
-  return file === '/var/lib/tillsync/nats/server.conf' && existsSync(`/lib/systemd/system/${SERVER_UNIT}`);
+  return file === UNIT_FILE && isUnitInstalled();
+}
+
+export function isUnitInstalled(): boolean {
+  return existsSync(`/lib/systemd/system/${SERVER_UNIT}`);
 }
 
 /** The addresses in the section `[hub]` of the configuration. */

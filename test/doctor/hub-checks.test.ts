@@ -139,6 +139,10 @@ describe('nats-server', () => {
       message: `The nats-server does not run. Nothing answers at ${url} (ECONNREFUSED).`,
       remedy: expect.stringContaining(`nats-server -c ${at('server.conf')}`),
     });
+    // The service is installed, but reads the file in another place.
+    expect(serverOutcome(url, place(), down, unit).remedy).toBe(
+      `Write it where its service reads it: tillsync hub server-config /var/lib/tillsync/nats/server.conf; then start it with: ${START}`,
+    );
     expect(serverOutcome(url, undefined, down, unit).remedy).toBe(
       'Write it with: tillsync hub server-config',
     );

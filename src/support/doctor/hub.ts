@@ -5,7 +5,7 @@ import { asTillsyncError, counted } from '../../core/errors.ts';
 import { isoUtc } from '../../core/time.ts';
 import type { BranchStatus } from '../../link/branch-status.ts';
 import type { ServerConfigPlace } from '../../link/hub-state.ts';
-import { isOfUnit, RENEWED_BEFORE_MS, START_SERVER } from '../../link/server-file.ts';
+import { isOfUnit, RENEWED_BEFORE_MS, START_SERVER, UNIT_FILE } from '../../link/server-file.ts';
 import { lookAtCertificate, lookAtServer, readPem, type ServerSeen } from '../../link/server-look.ts';
 import { type CheckOutcome, failed, outcomeOfError, skipped, warned, well } from './check.ts';
 import type { ServiceUnit } from './unit.ts';
@@ -52,15 +52,13 @@ export function serverOutcome(
   const isForeign = !('error' in seen) && seen.name !== 'tillsync';
   if (!isForeign && !existsSync(file))
     return failed(`The configuration of the nats-server, ${file}, is gone.`, NOT_WRITTEN, facts);
-  const start = isOfUnit(file)
-    ? `${START_SERVER}; if it ends again, see why with: sudo journalctl -u tillsync-nats -n 50`
-    : `nats-server -c ${file}; the package brings a service for it: sudo apt install tillsync-hub`;
+  const start = startOf(file, unit);
   if ('error' in seen) {
     const { code, message } = asTillsyncError(seen.error);
     if (code === 'config-invalid') return outcomeOfError(seen.error);
     const stop =
       code === 'link-refused' ? 'End the other program, or give hub.nats another port, then: ' : '';
-    return failed(`The nats-server does not run. ${message}`, `${stop}Start it with: ${start}`, facts);
+    return failed(`The nats-server does not run. ${message}`, `${stop}${start}`, facts);
   }
   const { version } = seen;
   if (isForeign) {
@@ -79,6 +77,15 @@ export function serverOutcome(
     );
   }
   return well(`nats-server ${version} answers at ${nats}.`, { ...facts, version });
+}
+
+function startOf(file: string, unit: ServiceUnit | null): string {
+  if (isOfUnit(file)) {
+    return `Start it with: ${START_SERVER}; if it ends again, see why with: sudo journalctl -u tillsync-nats -n 50`;
+  }
+  return unit === null
+    ? `Start it with: nats-server -c ${file}; the package brings a service for it: sudo apt install tillsync-hub`
+    : `Write it where its service reads it: {tillsync} hub server-config ${UNIT_FILE}; then start it with: ${START_SERVER}`;
 }
 
 /** Checks the certificate that the server shows to branches. */
