@@ -59,7 +59,7 @@ it.each(['docs/pos.md', 'docs/pos.es.md'])(
   },
 );
 
-/** Returns the statements of each SQL block in a chapter: for setting up, booking, handing over and forgetting. */
+/** Returns the statements of each SQL block in a chapter: for setting up, booking, undoing, handing over and forgetting. */
 function tillSql(file: string, heading: string): string[][] {
   const chapter = read(file).split(`### ${heading}\n`)[1]?.split(/^## /m)[0] ?? '';
   return [...chapter.matchAll(/```sql\n(.*?)```/gs)].map(([, block = '']) =>
@@ -69,13 +69,46 @@ function tillSql(file: string, heading: string): string[][] {
 
 class Crash extends Error {}
 
-const booksOnce = async (file: string, heading: string) => {
-  const [make = [], book = [], hand = [], forget = []] = tillSql(file, heading);
-  expect([make, book, hand, forget].map(({ length }) => length)).toEqual([4, 5, 4, 1]);
+const SHELF = 20;
+const TAKE = 'INSERT OR REPLACE INTO taken (order_id, qty) VALUES (:order_id, :pieces)';
+const GIVE_BACK = 'DELETE FROM taken WHERE order_id = :order_id';
+
+/** Returns each event with its order as of then: two orders, one unpaid, a next step, an edit and a move. */
+async function feedOfADay() {
   const { mirror } = openTestMirror();
-  for (const number of [1, 2]) await receive(mirror, sampleNotification(number, { status: 'ready' }));
-  await receive(mirror, sampleNotification(3), sampleNotification(1, { status: 'routed' }));
-  for (let crashAt = 0; crashAt < 60; crashAt++) {
+  const steps = [
+    sampleNotification(1, { status: 'ready' }),
+    sampleNotification(2, { status: 'ready' }),
+    sampleNotification(3),
+    sampleNotification(1, { status: 'routed' }),
+  ];
+  const items = (steps[1]?.items as object[] | undefined)?.map((item) => ({ ...item, amount: 4 }));
+  steps.push({ ...steps[1], items, amountToPay: 77_000 });
+  steps.push(sampleNotification(1, { status: 'routed', store: { externalId: 'B2' } }));
+  const feed = [];
+  for (const [i, step] of steps.entries()) {
+    await receive(mirror, step);
+    const [event] = mirror.orders.eventsAfter(i, 100);
+    const order = mirror.orders.get(event?.orderId ?? '');
+    feed.push({
+      seq: event?.seq ?? 0,
+      orderId: event?.orderId ?? '',
+      store: order?.storeExternalId,
+      total: order?.amountToPay,
+      pieces: order?.items.reduce((sum, item) => sum + Number(item.quantity), 0) ?? 0,
+      isToBook: order?.status !== 'pending',
+    });
+  }
+  return feed;
+}
+
+const booksOnce = async (file: string, heading: string) => {
+  const [make = [], book = [], undo = [], hand = [], forget = []] = tillSql(file, heading);
+  expect([make, book, undo, hand, forget].map(({ length }) => length)).toEqual([4, 5, 1, 4, 1]);
+  const feed = await feedOfADay();
+  const [first, edited] = [feed[0], feed[4]];
+  expect(feed.map(({ seq }) => seq)).toEqual([1, 2, 3, 4, 5, 6]);
+  for (let crashAt = 0; crashAt < 90; crashAt++) {
     const directory = temporaryDirectory();
     const open = (name: string) => new Database(join(directory, name));
     const inbox = open('inbox.db');
@@ -91,8 +124,10 @@ const booksOnce = async (file: string, heading: string) => {
           step += 1;
           if (step === crashAt) throw new Crash();
           const prepared = db.prepare(statement);
-          if (statement.includes(':')) prepared.run(values);
-          else prepared.run();
+          const { changes } = statement.includes(':') ? prepared.run(values) : prepared.run();
+          // The stock of the till follows each booking that is written or deleted.
+          if (changes > 0 && statement.includes(' INTO bookings')) db.prepare(TAKE).run(values);
+          if (changes > 0 && statement.includes('DELETE FROM bookings')) db.prepare(GIVE_BACK).run(values);
         }
       } finally {
         db.close();
@@ -106,27 +141,32 @@ const booksOnce = async (file: string, heading: string) => {
         db.close();
       }
     };
+    const idsOf = (sql: string) => rows('till.db', sql).map((row) => row.order_id);
     const settle = () => {
       for (const owed of rows('till.db', 'SELECT order_id, seq FROM owed ORDER BY seq')) {
-        run('inbox.db', hand, { ...owed, sku: 1001, qty: 12, store: 'B1' });
+        const [taken] = rows('till.db', 'SELECT total(qty) AS qty FROM taken');
+        const isBooked = idsOf('SELECT order_id FROM bookings').includes(owed.order_id);
+        const writes = hand.filter((each) => isBooked || !each.includes('INTO order_acks'));
+        run('inbox.db', writes, { ...owed, sku: 1001, qty: SHELF - Number(taken?.qty), store: 'B1' });
         run('till.db', forget, owed);
       }
     };
     const work = () => {
       settle();
-      const [{ seq } = { seq: 0 }] = rows('till.db', 'SELECT seq FROM place');
-      for (const event of mirror.orders.eventsAfter(Number(seq), 100)) {
-        const order = mirror.orders.get(event.orderId);
-        const values = { order_id: event.orderId, seq: event.seq, amount_to_pay: order?.amountToPay };
-        run(
-          'till.db',
-          event.status === 'pending' ? book.filter((each) => !each.startsWith('INSERT')) : book,
-          values,
-        );
+      const [place] = rows('till.db', 'SELECT seq FROM place');
+      for (const { seq, orderId, store, total, pieces, isToBook } of feed) {
+        if (seq <= Number(place?.seq)) continue;
+        const isOwn = isToBook && store === 'B1';
+        const isUndone = !isOwn && idsOf('SELECT order_id FROM bookings').includes(orderId);
+        const [begin = '', first = '', ...rest] = book;
+        const writes = isUndone
+          ? [begin, ...undo, ...rest]
+          : [begin, first, ...rest].filter((each) => isOwn || !each.startsWith('INSERT'));
+        run('till.db', writes, { order_id: orderId, seq, amount_to_pay: total, pieces });
         settle();
       }
     };
-    run('till.db', make, {});
+    run('till.db', [...make, 'CREATE TABLE taken (order_id TEXT PRIMARY KEY, qty)'], {});
     step = 0;
     try {
       work();
@@ -134,12 +174,14 @@ const booksOnce = async (file: string, heading: string) => {
       if (!(error instanceof Crash)) throw error;
       work();
     }
-    expect(rows('till.db', 'SELECT order_id FROM bookings')).toHaveLength(2);
+    // The first order moved away; the second has the total and the pieces of its edit.
+    const bookings = [{ order_id: edited?.orderId, total: edited?.total }];
+    expect(rows('till.db', 'SELECT * FROM bookings')).toEqual(bookings);
     expect(rows('till.db', 'SELECT * FROM owed')).toEqual([]);
     const acks = rows('inbox.db', 'SELECT DISTINCT order_id, seq FROM order_acks ORDER BY seq');
-    expect(acks.map(({ seq }) => seq)).toEqual([1, 2, 4]);
-    const counts = rows('inbox.db', 'SELECT DISTINCT reference FROM stock_changes');
-    expect(counts).toHaveLength(2);
+    expect(acks.map(({ seq }) => seq)).toEqual([1, 2, 4, 5]);
+    const counts = rows('inbox.db', 'SELECT qty, reference FROM stock_changes ORDER BY id');
+    expect(counts.at(-1)).toEqual({ qty: SHELF - (edited?.pieces ?? 0), reference: first?.orderId });
     if (step < crashAt) return;
   }
   expect.unreachable('the till takes more steps than were tried');
