@@ -32,7 +32,8 @@ The till gets in its environment:
   TILL_DIRECTORY  for the till's own files
   TILL_ARTICLES   its articles and what is on the shelf: sku, external_id, name, qty, price, parted by tabs
   TILL_SALES      sales over the counter, a line each as they come: number, sku, qty
-  TILL_REPORT     to append to: "booked TAB order id TAB total", and "prepare TAB order id" when its time comes
+  TILL_REPORT     to append to: "booked TAB order id TAB total", again when the total changes,
+                  and "prepare TAB order id" when its time comes
 
 It sells nothing else meanwhile. What it has to do is in docs/pos.md. Exit code 3: not all was passed.`,
   async run({ cli, options, argument }) {

@@ -181,22 +181,22 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
   },
   {
     id: 10,
-    does: 'books amounts with cents, and of 0',
-    mend: 'Amounts are INTEGER or REAL: read them as decimals, and take 0 for an amount.',
+    does: 'books amounts with cents, of 0, and of an order that was edited',
+    mend: 'Amounts are INTEGER or REAL: read them as decimals, take 0 for an amount, and report an order again when its total changes.',
     chapter: 'the-prices-of-a-line',
     async play(stage) {
       const totals = [5_990.5, 0, 12_990.05];
       const orders = totals.map((amountToPay) => stage.order(article(10), 1, { patch: { amountToPay } }));
       await stage.fence();
       stage.acknowledged(orders, 'The orders');
-      const found = orders.map(({ internalOrderId }) => {
-        const line = stage.requireReport().find(([what, id]) => what === 'booked' && id === internalOrderId);
-        return line?.[2] === undefined || line[2] === '' ? undefined : Number(line[2]);
-      });
-      const wrong = totals.findIndex((total, i) => found[i] !== total);
-      if (wrong >= 0)
-        throw new Failing(`The report has ${found[wrong] ?? 'no line'} for an order of ${totals[wrong]}.`);
-      return `The report has ${totals.join(', ')}.`;
+      checkReport(stage, orders, totals);
+      const [edited] = orders as [OrderSnapshot];
+      totals[0] = 4_990.25;
+      stage.edit(edited.internalOrderId, { amountToPay: totals[0] });
+      await stage.control.settled();
+      await stage.fence();
+      checkReport(stage, orders, totals);
+      return `The report has ${totals.join(', ')}, the first after an edit.`;
     },
   },
   {
@@ -285,6 +285,16 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
     },
   },
 ];
+
+/** Throws `Failing` unless the last line of the till's report on each order has its total. */
+function checkReport(stage: Stage, orders: readonly OrderSnapshot[], totals: readonly number[]): void {
+  for (const [i, { internalOrderId }] of orders.entries()) {
+    const lines = stage.requireReport().filter(([what, id]) => what === 'booked' && id === internalOrderId);
+    const text = lines.at(-1)?.[2] ?? '';
+    if (text !== '' && Number(text) === totals[i]) continue;
+    throw new Failing(`The report has ${text === '' ? 'no total' : text} for an order of ${totals[i]}.`);
+  }
+}
 
 const SOON_MS = 6_000;
 /** Time after the due time within which a scheduled order must be prepared. */

@@ -60,7 +60,7 @@ static class Till {
         using (var mirror = Open(Env("TILL_MIRROR"), ";Read Only=True")) {
             Run(mirror, "BEGIN");
             var rows = Run(mirror, @"SELECT e.seq, e.order_id, o.status, o.store_external_id,
-                  CAST(o.amount_to_pay AS TEXT), CASE WHEN o.is_scheduled THEN CAST(o.scheduled_for AS TEXT) END
+                  coalesce(CAST(o.amount_to_pay AS TEXT), ''), CASE WHEN o.is_scheduled THEN CAST(o.scheduled_for AS TEXT) END
                 FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq > ? ORDER BY e.seq LIMIT 100", Place("seq"));
             var page = rows.Select(row => new Event { Row = row, Items = Run(mirror, @"SELECT sku, total(quantity)
                 FROM order_items WHERE order_id = ? AND sku IS NOT NULL GROUP BY sku", row[1]) }).ToList();
@@ -80,8 +80,8 @@ static class Till {
                 Run(till, "UPDATE stock SET qty = qty - ? WHERE sku = ?", row[1], row[0]);
                 Run(till, "INSERT INTO taken VALUES (?, ?, ?)", id, row[0], row[1]);
             }
-            Run(till, "INSERT OR IGNORE INTO tickets (order_id, total) VALUES (?, ?)", id, one.Row[4]);
-            Run(till, "UPDATE tickets SET due = ? WHERE order_id = ?", one.Row[5], id);
+            Run(till, "INSERT OR IGNORE INTO tickets (order_id) VALUES (?)", id);
+            Run(till, "UPDATE tickets SET total = ?, due = ? WHERE order_id = ?", one.Row[4], one.Row[5], id);
             Run(till, "INSERT OR REPLACE INTO owed VALUES (?, ?)", id, seq);
         } else Run(till, "DELETE FROM tickets WHERE order_id = ?", id);
         Run(till, "UPDATE place SET value = ? WHERE name = 'seq'", seq);
@@ -120,16 +120,16 @@ static class Till {
         });
     }
 
-    // The kitchen's printer: a ticket is booked at once, and prepared when its time has come.
+    // The kitchen's printer: a ticket is booked at once, again when its total changes, and prepared when its time has come.
     static void PrintTickets() {
-        foreach (var row in Run(till, "SELECT order_id, total FROM tickets WHERE step = 0")) {
+        foreach (var row in Run(till, "SELECT order_id, total FROM tickets WHERE booked IS NOT total")) {
             File.AppendAllText(Report, "booked\t" + row[0] + "\t" + row[1] + "\n");
-            Run(till, "UPDATE tickets SET step = 1 WHERE order_id = ?", row[0]);
+            Run(till, "UPDATE tickets SET booked = ? WHERE order_id = ?", row[1], row[0]);
         }
         string now = DateTime.UtcNow.ToString("yyyy-MM-ddTHH:mm:ss.fff", CultureInfo.InvariantCulture) + "Z";
-        foreach (var row in Run(till, "SELECT order_id FROM tickets WHERE step = 1 AND (due IS NULL OR due <= ?)", now)) {
+        foreach (var row in Run(till, "SELECT order_id FROM tickets WHERE prepared = 0 AND (due IS NULL OR due <= ?)", now)) {
             File.AppendAllText(Report, "prepare\t" + row[0] + "\n");
-            Run(till, "UPDATE tickets SET step = 2 WHERE order_id = ?", row[0]);
+            Run(till, "UPDATE tickets SET prepared = 1 WHERE order_id = ?", row[0]);
         }
     }
 
@@ -138,7 +138,7 @@ static class Till {
         foreach (var sql in new[] { "PRAGMA synchronous = FULL",
             "CREATE TABLE IF NOT EXISTS stock (sku TEXT PRIMARY KEY, external_id TEXT, qty REAL, told REAL)",
             "CREATE TABLE IF NOT EXISTS taken (order_id TEXT, sku TEXT, qty REAL)",
-            "CREATE TABLE IF NOT EXISTS tickets (order_id TEXT PRIMARY KEY, total TEXT, due TEXT, step INTEGER DEFAULT 0)",
+            "CREATE TABLE IF NOT EXISTS tickets (order_id TEXT PRIMARY KEY, total TEXT, due TEXT, booked TEXT, prepared INTEGER DEFAULT 0)",
             "CREATE TABLE IF NOT EXISTS owed (order_id TEXT PRIMARY KEY, seq INTEGER)",
             "CREATE TABLE IF NOT EXISTS place (name TEXT PRIMARY KEY, value INTEGER)",
             "INSERT OR IGNORE INTO place VALUES ('seq', 0), ('sale', 0)" }) Run(till, sql);

@@ -110,8 +110,8 @@ begin
       Run(Ledger, 'UPDATE stock SET qty = qty - ? WHERE sku = ?', [Row[1], Row[0]]);
       Run(Ledger, 'INSERT INTO taken VALUES (?, ?, ?)', [Event[1], Row[0], Row[1]]);
     end;
-    Run(Ledger, 'INSERT OR IGNORE INTO tickets (order_id, total) VALUES (?, ?)', [Event[1], Event[4]]);
-    Run(Ledger, 'UPDATE tickets SET due = ? WHERE order_id = ?', [Event[5], Event[1]]);
+    Run(Ledger, 'INSERT OR IGNORE INTO tickets (order_id) VALUES (?)', [Event[1]]);
+    Run(Ledger, 'UPDATE tickets SET total = ?, due = ? WHERE order_id = ?', [Event[4], Event[5], Event[1]]);
     Run(Ledger, 'INSERT OR REPLACE INTO owed VALUES (?, ?)', [Event[1], Event[0]]);
   end
   else
@@ -192,22 +192,22 @@ begin
   Run(Ledger, 'COMMIT', []);
 end;
 
-// The kitchen's printer: a ticket is booked at once, and prepared when its time has come.
+// The kitchen's printer: a ticket is booked at once, again when its total changes, and prepared when its time has come.
 procedure PrintTickets;
 var
   Row: TRow;
   Now: string;
 begin
-  for Row in Run(Ledger, 'SELECT order_id, total FROM tickets WHERE step = 0', []) do
+  for Row in Run(Ledger, 'SELECT order_id, total FROM tickets WHERE booked IS NOT total', []) do
   begin
     Append('booked' + #9 + Row[0] + #9 + Row[1]);
-    Run(Ledger, 'UPDATE tickets SET step = 1 WHERE order_id = ?', [Row[0]]);
+    Run(Ledger, 'UPDATE tickets SET booked = ? WHERE order_id = ?', [Row[1], Row[0]]);
   end;
   Now := FormatDateTime('yyyy-mm-dd"T"hh:nn:ss.zzz"Z"', LocalTimeToUniversal(SysUtils.Now));
-  for Row in Run(Ledger, 'SELECT order_id FROM tickets WHERE step = 1 AND due <= ?', [Now]) do
+  for Row in Run(Ledger, 'SELECT order_id FROM tickets WHERE prepared = 0 AND due <= ?', [Now]) do
   begin
     Append('prepare' + #9 + Row[0]);
-    Run(Ledger, 'UPDATE tickets SET step = 2 WHERE order_id = ?', [Row[0]]);
+    Run(Ledger, 'UPDATE tickets SET prepared = 1 WHERE order_id = ?', [Row[0]]);
   end;
 end;
 
@@ -221,7 +221,7 @@ begin
   for Sql in TStringArray.Create('PRAGMA synchronous = FULL',
     'CREATE TABLE IF NOT EXISTS stock (sku TEXT PRIMARY KEY, external_id TEXT, qty REAL, told REAL)',
     'CREATE TABLE IF NOT EXISTS taken (order_id TEXT, sku TEXT, qty REAL)',
-    'CREATE TABLE IF NOT EXISTS tickets (order_id TEXT PRIMARY KEY, total TEXT, due TEXT, step INTEGER DEFAULT 0)',
+    'CREATE TABLE IF NOT EXISTS tickets (order_id TEXT PRIMARY KEY, total TEXT, due TEXT, booked TEXT, prepared INTEGER DEFAULT 0)',
     'CREATE TABLE IF NOT EXISTS owed (order_id TEXT PRIMARY KEY, seq INTEGER)',
     'CREATE TABLE IF NOT EXISTS place (name TEXT PRIMARY KEY, value INTEGER)',
     'INSERT OR IGNORE INTO place VALUES (''seq'', 0), (''sale'', 0)') do Run(Ledger, Sql, []);

@@ -31,7 +31,7 @@ $till = open(getenv('TILL_DIRECTORY') . '/till.db', SQLITE3_OPEN_READWRITE | SQL
 $till->exec("PRAGMA synchronous = FULL;
     CREATE TABLE IF NOT EXISTS stock (sku TEXT PRIMARY KEY, external_id TEXT, qty REAL, told REAL);
     CREATE TABLE IF NOT EXISTS taken (order_id TEXT, sku TEXT, qty REAL);
-    CREATE TABLE IF NOT EXISTS tickets (order_id TEXT PRIMARY KEY, total TEXT, due TEXT, step INTEGER DEFAULT 0);
+    CREATE TABLE IF NOT EXISTS tickets (order_id TEXT PRIMARY KEY, total TEXT, due TEXT, booked TEXT, prepared INTEGER DEFAULT 0);
     CREATE TABLE IF NOT EXISTS owed (order_id TEXT PRIMARY KEY, seq INTEGER);
     CREATE TABLE IF NOT EXISTS place (name TEXT PRIMARY KEY, value INTEGER);
     INSERT OR IGNORE INTO place VALUES ('seq', 0), ('sale', 0)");
@@ -45,7 +45,7 @@ function readPage(SQLite3 $till): array {
     try {
         $mirror->exec('BEGIN');
         $events = run($mirror, "SELECT e.seq, e.order_id, o.status, o.store_external_id AS store,
-              CAST(o.amount_to_pay AS TEXT) AS total, CASE WHEN o.is_scheduled THEN o.scheduled_for END AS due
+              coalesce(CAST(o.amount_to_pay AS TEXT), '') AS total, CASE WHEN o.is_scheduled THEN o.scheduled_for END AS due
             FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq > ? ORDER BY e.seq LIMIT 100",
             [place($till, 'seq')]);
         foreach ($events as &$event) $event['items'] = run($mirror, 'SELECT sku, total(quantity) AS qty FROM order_items
@@ -65,8 +65,8 @@ function book(SQLite3 $till, array $event): void {
             run($till, 'UPDATE stock SET qty = qty - ? WHERE sku = ?', [$row['qty'], $row['sku']]);
             run($till, 'INSERT INTO taken VALUES (?, ?, ?)', [$id, $row['sku'], $row['qty']]);
         }
-        run($till, 'INSERT OR IGNORE INTO tickets (order_id, total) VALUES (?, ?)', [$id, $event['total']]);
-        run($till, 'UPDATE tickets SET due = ? WHERE order_id = ?', [$event['due'], $id]);
+        run($till, 'INSERT OR IGNORE INTO tickets (order_id) VALUES (?)', [$id]);
+        run($till, 'UPDATE tickets SET total = ?, due = ? WHERE order_id = ?', [$event['total'], $event['due'], $id]);
         run($till, 'INSERT OR REPLACE INTO owed VALUES (?, ?)', [$id, $event['seq']]);
     } else run($till, 'DELETE FROM tickets WHERE order_id = ?', [$id]);
     run($till, "UPDATE place SET value = ? WHERE name = 'seq'", [$event['seq']]);
@@ -104,16 +104,16 @@ function handOver(SQLite3 $till): void {
     });
 }
 
-/** The kitchen's printer: a ticket is booked at once, and prepared when its time has come. */
+/** The kitchen's printer: a ticket is booked at once, again when its total changes, and prepared when its time has come. */
 function printTickets(SQLite3 $till): void {
-    foreach (run($till, 'SELECT order_id, total FROM tickets WHERE step = 0') as $row) {
+    foreach (run($till, 'SELECT order_id, total FROM tickets WHERE booked IS NOT total') as $row) {
         file_put_contents(getenv('TILL_REPORT'), "booked\t{$row['order_id']}\t{$row['total']}\n", FILE_APPEND);
-        run($till, 'UPDATE tickets SET step = 1 WHERE order_id = ?', [$row['order_id']]);
+        run($till, 'UPDATE tickets SET booked = ? WHERE order_id = ?', [$row['total'], $row['order_id']]);
     }
     $now = (new DateTime('now', new DateTimeZone('UTC')))->format('Y-m-d\TH:i:s.v\Z');
-    foreach (run($till, 'SELECT order_id FROM tickets WHERE step = 1 AND (due IS NULL OR due <= ?)', [$now]) as $row) {
+    foreach (run($till, 'SELECT order_id FROM tickets WHERE prepared = 0 AND (due IS NULL OR due <= ?)', [$now]) as $row) {
         file_put_contents(getenv('TILL_REPORT'), "prepare\t{$row['order_id']}\n", FILE_APPEND);
-        run($till, 'UPDATE tickets SET step = 2 WHERE order_id = ?', [$row['order_id']]);
+        run($till, 'UPDATE tickets SET prepared = 1 WHERE order_id = ?', [$row['order_id']]);
     }
 }
 

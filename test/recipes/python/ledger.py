@@ -22,7 +22,7 @@ def rows_of(name):
 
 
 def report(*cells):
-    """An order that was booked, or is to be prepared now."""
+    """An order that was booked, at first or with another total, or is to be prepared now."""
     with open(ENV['TILL_REPORT'], 'a', encoding='utf-8', newline='\n') as file:
         file.write('\t'.join('' if cell is None else str(cell) for cell in cells) + '\n')
 
@@ -38,10 +38,11 @@ def book(events):
         for seq, order_id, status, store, total, due, items in events:
             db.execute('DELETE FROM taken WHERE by = ?', (order_id,))
             if store == ENV['TILL_STORE'] and status not in TAKES_NOTHING:
-                new = db.execute('INSERT OR IGNORE INTO bookings (order_id, total) VALUES (?, ?)', (order_id, total))
-                if new.rowcount > 0:
+                known = db.execute('SELECT total FROM bookings WHERE order_id = ?', (order_id,)).fetchone()
+                if known != (total,):
                     report('booked', order_id, total)
-                db.execute('UPDATE bookings SET due = ? WHERE order_id = ?', (due, order_id))
+                db.execute('INSERT OR IGNORE INTO bookings (order_id) VALUES (?)', (order_id,))
+                db.execute('UPDATE bookings SET total = ?, due = ? WHERE order_id = ?', (total, due, order_id))
                 for line, (sku, qty) in enumerate(items):
                     db.execute('INSERT INTO taken VALUES (?, ?, ?, ?)', (order_id, line, sku, qty))
                 db.execute('INSERT OR REPLACE INTO owed VALUES (?, ?)', (order_id, seq))

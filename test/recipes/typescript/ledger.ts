@@ -35,7 +35,7 @@ const rowsOf = (file: string) =>
 for (const [sku = '', id = '', , qty] of rowsOf(TILL_ARTICLES).slice(1))
   run('INSERT OR IGNORE INTO stock VALUES (?, ?, ?, ?)', sku, id, Number(qty), Number(qty));
 
-/** Writes into the till's report that an order was booked, or that it is to be prepared now. */
+/** Writes into the till's report that an order was booked, at first or with another total, or that it is to be prepared now. */
 const report = (...cells: (string | number | null)[]) => appendFileSync(TILL_REPORT, `${cells.join('\t')}\n`);
 
 /** An event of the feed. `order` is the newest state of the order, or null once the order was deleted. */
@@ -68,9 +68,10 @@ function bookOne({ seq, orderId, order }: Event) {
   run('DELETE FROM taken WHERE by = ?', orderId);
   if (order?.storeExternalId === TILL_STORE && !TAKES_NOTHING.includes(order.status ?? '')) {
     const [total, due] = [order.amountToPay, order.isScheduled ? order.scheduledFor : null];
-    const { changes } = run('INSERT OR IGNORE INTO bookings (order_id, total) VALUES (?, ?)', orderId, total);
-    if (changes > 0) report('booked', orderId, total);
-    run('UPDATE bookings SET due = ? WHERE order_id = ?', due, orderId);
+    const [known] = all<{ total: number | null }>('SELECT total FROM bookings WHERE order_id = ?', orderId);
+    if (known?.total !== total) report('booked', orderId, total);
+    run('INSERT OR IGNORE INTO bookings (order_id) VALUES (?)', orderId);
+    run('UPDATE bookings SET total = ?, due = ? WHERE order_id = ?', total, due, orderId);
     for (const [line, { sku, quantity }] of order.items.entries())
       run('INSERT INTO taken VALUES (?, ?, ?, ?)', orderId, line, sku, quantity ?? 0);
     run('INSERT OR REPLACE INTO owed VALUES (?, ?)', orderId, seq);
