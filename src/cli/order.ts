@@ -215,6 +215,12 @@ function lineColumns(config: Config): CsvColumns<OrderLine> {
   return { ...Object.fromEntries(columns), ...LINE_COLUMNS };
 }
 
+function isAhead(after: number, newest: number): TillsyncError {
+  const message = `The newest event is ${newest}, so no order can have changed after ${after}.`;
+  const hint = 'The mirror was made anew. Start again with --after 0; orders you know come again.';
+  return new TillsyncError('feed-restarted', message, { hint });
+}
+
 /** Number of orders that are listed without `--limit`. */
 const LISTED = 20;
 
@@ -264,6 +270,8 @@ const list = command({
       if (due && after !== undefined)
         throw new TillsyncError('usage', '--due and --after sort differently: give one.');
       const timeZone = config.orders.timezone;
+      const newest = mirror.orders.newestSeq();
+      if (after !== undefined && after > newest) throw isAhead(after, newest);
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
       const named =
         branch === undefined ? undefined : namedBranch(configuredBranches(config, mirror), branch);

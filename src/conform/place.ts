@@ -58,7 +58,7 @@ export class Place {
   readonly #key: string;
   /** Secret of the till's hook, in the format of Standard Webhooks. */
   readonly #hookSecret = `whsec_${randomBytes(24).toString('base64')}`;
-  readonly #refreshToken: string;
+  #refreshToken: string;
   readonly #files: TillFiles;
   #daemon: Daemon | undefined;
   #sold = 0;
@@ -195,10 +195,16 @@ export class Place {
     await daemon?.stop();
   }
 
-  /** Deletes the mirror, as a broken disk would. tillsync then makes a new mirror from the platform's orders. */
-  async loseMirror(): Promise<void> {
+  /**
+   * Deletes the mirror, as a broken disk would, and `state.db` too if `withState`. tillsync then makes a new mirror
+   * from the platform's orders.
+   */
+  async loseMirror(withState: boolean): Promise<void> {
     await this.stopDaemon();
-    for (const end of ['', '-wal', '-shm']) rmSync(this.mirrorFile + end, { force: true });
+    const files = withState ? [this.mirrorFile, join(this.storage, 'state.db')] : [this.mirrorFile];
+    for (const file of files) for (const end of ['', '-wal', '-shm']) rmSync(file + end, { force: true });
+    // The tokens went with state.db, so a person gives it new ones.
+    if (withState) this.#refreshToken = this.sandbox.issueTokens().refreshToken;
     await this.startDaemon();
     await this.#catalogue();
   }

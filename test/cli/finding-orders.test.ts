@@ -200,6 +200,9 @@ test('a till that reads files gets what changed after an event, in the order of 
   expect(await changed('--after', '3', '--limit', '1')).toEqual([[4, 'ord-c']]);
   expect(await changed('--after', String(seqs.at(-1)))).toEqual([]);
   expect((await run('order', 'list', '--after', '3', '--due')).code).toBe(2);
+  // Nothing comes after an event that a new feed does not have yet, so the till has to begin again.
+  const { code, stdout } = await run('order', 'list', '--after', String(seqs.at(-1) + 1), '--json');
+  expect([code, JSON.parse(stdout).error?.code]).toEqual([1, 'feed-restarted']);
 });
 
 test('nothing that came from outside steers or deceives a terminal, nor pads a list', async () => {

@@ -107,6 +107,11 @@ const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string]
     ],
   },
   {
+    what: 'stays where it is in a feed made anew',
+    fails: [7],
+    edits: [["if (error.code === 'feed-restarted') run('UPDATE place SET seq = 0');", '']],
+  },
+  {
     what: 'hands over with an order only',
     fails: [15],
     edits: [[COUNTED, `  if (owed.length === 0) return;\n${COUNTED}`]],
@@ -209,7 +214,12 @@ const TOGETHER = [
     'keeps the first total',
     'cuts ids, and acknowledges what it was never told',
   ],
-  ['books the orders of all branches', 'repeats what a guard holds', 'repeats what was refused'],
+  [
+    'books the orders of all branches',
+    'repeats what a guard holds',
+    'repeats what was refused',
+    'stays where it is in a feed made anew',
+  ],
   ['acknowledges before the count', 'asks without a pause', 'keeps a read of the mirror open'],
 ];
 const tills = [

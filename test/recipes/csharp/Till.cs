@@ -56,12 +56,15 @@ static class Till {
     class Event { public object[] Row; public List<object[]> Items; }
 
     // A page of events with their orders and items, of one moment; no lock is held while the till works.
+    // A feed that ends below the till's place was made anew, and is read from its beginning.
     static List<Event> ReadPage() {
         using (var mirror = Open(Env("TILL_MIRROR"), ";Read Only=True")) {
             Run(mirror, "BEGIN");
             var rows = Run(mirror, @"SELECT e.seq, e.order_id, o.status, o.store_external_id,
                   coalesce(CAST(o.amount_to_pay AS TEXT), ''), CASE WHEN o.is_scheduled THEN CAST(o.scheduled_for AS TEXT) END
-                FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq > ? ORDER BY e.seq LIMIT 100", Place("seq"));
+                FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq >
+                  (SELECT CASE WHEN seq < ? THEN 0 ELSE ? END FROM sqlite_sequence WHERE name = 'order_events')
+                ORDER BY e.seq LIMIT 100", Place("seq"), Place("seq"));
             var page = rows.Select(row => new Event { Row = row, Items = Run(mirror, @"SELECT sku, total(quantity)
                 FROM order_items WHERE order_id = ? AND sku IS NOT NULL GROUP BY sku", row[1]) }).ToList();
             Run(mirror, "ROLLBACK");

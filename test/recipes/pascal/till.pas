@@ -120,6 +120,7 @@ begin
 end;
 
 // A page of events with their orders and items, of one moment; false: there was none.
+// A feed that ends below the till's place was made anew, and is read from its beginning.
 function BookPage: Boolean;
 var
   Mirror: psqlite3;
@@ -131,7 +132,8 @@ begin
     Run(Mirror, 'BEGIN', []);
     Page := Run(Mirror, 'SELECT e.seq, e.order_id, o.status, o.store_external_id, o.amount_to_pay,' +
       ' CASE WHEN o.is_scheduled THEN o.scheduled_for END FROM order_events e LEFT JOIN orders o USING (order_id)' +
-      ' WHERE e.seq > CAST(? AS INTEGER) ORDER BY e.seq LIMIT 100', [Place('seq')]);
+      ' WHERE e.seq > (SELECT CASE WHEN seq < CAST(? AS INTEGER) THEN 0 ELSE CAST(? AS INTEGER) END' +
+      ' FROM sqlite_sequence WHERE name = ''order_events'') ORDER BY e.seq LIMIT 100', [Place('seq'), Place('seq')]);
     Run(Ledger, 'BEGIN IMMEDIATE', []);
     for Event in Page do Book(Mirror, Event);
     Run(Ledger, 'COMMIT', []);

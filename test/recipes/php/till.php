@@ -39,15 +39,17 @@ function place(SQLite3 $till, string $name): int {
     return run($till, 'SELECT value FROM place WHERE name = ?', [$name])[0]['value'];
 }
 
-/** A page of events with their orders and items, of one moment; no lock is held while the till works. */
+/** A page of events with their orders and items, of one moment; no lock is held while the till works.
+    A feed that ends below the till's place was made anew, and is read from its beginning. */
 function readPage(SQLite3 $till): array {
     $mirror = open(getenv('TILL_MIRROR'), SQLITE3_OPEN_READONLY);
     try {
         $mirror->exec('BEGIN');
         $events = run($mirror, "SELECT e.seq, e.order_id, o.status, o.store_external_id AS store,
               coalesce(CAST(o.amount_to_pay AS TEXT), '') AS total, CASE WHEN o.is_scheduled THEN o.scheduled_for END AS due
-            FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq > ? ORDER BY e.seq LIMIT 100",
-            [place($till, 'seq')]);
+            FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq >
+              (SELECT CASE WHEN seq < ? THEN 0 ELSE ? END FROM sqlite_sequence WHERE name = 'order_events')
+            ORDER BY e.seq LIMIT 100", [place($till, 'seq'), place($till, 'seq')]);
         foreach ($events as &$event) $event['items'] = run($mirror, 'SELECT sku, total(quantity) AS qty FROM order_items
             WHERE order_id = ? AND sku IS NOT NULL GROUP BY sku', [$event['order_id']]);
         return $events;

@@ -1,7 +1,7 @@
 # python3 till-files.py: books orders of a file that tillsync writes, hands over counts by a file, acknowledges.
 # Python 3.7 or newer, with ledger.py; tillsync is a command of the same machine.
 import csv, json, os, subprocess, sys, time
-from ledger import ENV, book, debts, paid, place, sell_and_prepare
+from ledger import ENV, begin_again, book, debts, paid, place, sell_and_prepare
 
 COUNTS = os.path.join(ENV['TILL_DIRECTORY'], 'counts.csv')
 
@@ -16,7 +16,11 @@ def tillsync(*words, text=None, done=(0,)):
 
 def read_page():
     """The orders that changed since, each in its newest state."""
-    found = json.loads(tillsync('order', 'list', '--after', str(place()), '--limit', '500', '--json'))
+    found = json.loads(tillsync('order', 'list', '--after', str(place()), '--limit', '500', '--json', done=(0, 1)))
+    if 'error' in found:
+        if found['error']['code'] == 'feed-restarted':  # The mirror was made anew: all orders come again.
+            begin_again()
+        raise OSError(found['error']['message'])
     return [(order['seq'], order['orderId'], order['status'], order['storeExternalId'], order['amountToPay'],
              order['scheduledFor'] if order['isScheduled'] else None,
              [(item['sku'], item['quantity']) for item in order['items']]) for order in found['orders']]
@@ -44,6 +48,6 @@ while True:
         hand_over()
         if not page:
             time.sleep(1)
-    except OSError as error:  # Locked, or just made anew: what is owed stands in the ledger.
+    except (OSError, ValueError) as error:  # Locked, or just made anew: what is owed stands in the ledger.
         print(error, file=sys.stderr)
         time.sleep(1)

@@ -10,13 +10,14 @@ def connect(name, mode):
 
 
 def read_page():
-    """A page of events with their orders and lines, of one moment; no lock is held while the till works."""
+    """A page of events with their orders and lines, of one moment; no lock is held while the till works.
+    A feed that ends below the till's place was made anew, and is read from its beginning."""
     with connect('TILL_MIRROR', 'ro') as mirror:
         mirror.execute('BEGIN')
         events = mirror.execute('''SELECT e.seq, e.order_id, o.status, o.store_external_id, o.amount_to_pay,
               CASE WHEN o.is_scheduled THEN o.scheduled_for END
-            FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq > ? ORDER BY e.seq LIMIT 100''',
-            (place(),)).fetchall()
+            FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq > (SELECT CASE WHEN seq < ? THEN 0 ELSE ? END
+              FROM sqlite_sequence WHERE name = 'order_events') ORDER BY e.seq LIMIT 100''', (place(), place())).fetchall()
         lines = 'SELECT sku, quantity FROM order_items WHERE order_id = ?'
         return [event + (mirror.execute(lines, (event[1],)).fetchall(),) for event in events]
 
