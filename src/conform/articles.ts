@@ -23,6 +23,7 @@ export interface Article {
 const PLAN: Readonly<Record<number, { qty: number; articles?: number }>> = {
   0: { qty: 100_000 },
   9: { qty: 1_000 },
+  11: { qty: 100, articles: 2 },
   15: { qty: 1 },
   18: { qty: 1_000 },
   21: { qty: 10, articles: 100 },
@@ -36,15 +37,20 @@ const ODD_ID = 25;
 const TOO_LONG = 201;
 const LAST_ID = 25;
 
-/** Returns the articles of a behaviour. The last one of behaviour 21 has an id that tillsync refuses. */
+/**
+ * Returns the articles of a behaviour. The last one of behaviour 11 is not in the platform's catalogue; the last one of
+ * behaviour 21 also has an id that tillsync refuses.
+ */
 export function articlesOf(id: number): Article[] {
   const { qty, articles = 1 } = PLAN[id] ?? USUAL;
   return Array.from({ length: articles }, (_, n): Article => {
     const sku = 100_000 + id * 1_000 + n + 1;
-    const isListed = id !== 21 || n < articles - 1;
+    const isLast = n === articles - 1;
+    const isTooLong = id === 21 && isLast;
+    const isListed = !isTooLong && !(id === 11 && isLast);
     return {
       sku,
-      externalId: isListed ? idIn(id, sku, OWN.externalId) : `K-${sku}-`.padEnd(TOO_LONG, 'x'),
+      externalId: isTooLong ? `K-${sku}-`.padEnd(TOO_LONG, 'x') : idIn(id, sku, OWN.externalId),
       name: `Conform ${id}-${n + 1}`,
       qty,
       price: 1_990,

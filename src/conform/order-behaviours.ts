@@ -201,15 +201,15 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
   },
   {
     id: 11,
-    does: 'takes the article of a line with modifiers, which has no id',
-    mend: 'Take `sku` of the line: tillsync finds it by the name of the product.',
+    does: 'takes the article of a line that has no id or no `sku`, and leaves to a person what nobody knows',
+    mend: 'Take `sku` of the line, else your own article with its id. With a line that you could not book, do not acknowledge.',
     chapter: 'the-mirrors-tables',
     async play(stage) {
       const { sku, qty } = article(11);
       const order = stage.order(article(11), 3, { items: [{ sku, qty: 3, withModifier: true }] });
       await stage.fence();
       stage.acknowledged([order], 'The order');
-      return stage.counted(article(11), qty - 3, 'The article');
+      return `${await stage.counted(article(11), qty - 3, 'The article')} ${await playUnknownLines(stage)}`;
     },
   },
   {
@@ -285,6 +285,31 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
     },
   },
 ];
+
+/** Plays a line of an article that only the till knows, and one that nobody knows. Both have no `sku`. */
+async function playUnknownLines(stage: Stage): Promise<string> {
+  const [, own] = articlesOf(11) as [Article, Article];
+  const orders = [own.externalId, 'K-nobody'].map((externalId) => {
+    const { internalOrderId, items } = stage.order(article(11), 1, { status: 'pending' });
+    const product = { externalId, name: `Conform ${externalId}` };
+    stage.control.changeOrder(internalOrderId, {
+      items: items.map((item) => ({ ...item, product, amount: 2 })),
+    });
+    return stage.control.advanceOrder(internalOrderId, 'payment-approved') as OrderSnapshot;
+  });
+  await stage.fence();
+  const [known, unknown] = orders as [OrderSnapshot, OrderSnapshot];
+  stage.unacknowledged(unknown, 'With a line of an article that nobody knows');
+  if (stage.acks(known.internalOrderId).length === 0)
+    return 'Orders with a line without `sku` stay for a person.';
+  const sql = `SELECT 1 FROM outbox WHERE kind = 'stock' AND json_extract(body, '$.qty') = ?
+    AND (json_extract(body, '$.externalId') = ? OR json_extract(body, '$.sku') = ?)`;
+  const isCounted = () => stage.place.rows(sql, own.qty - 2, own.externalId, own.sku).length > 0;
+  if (await stage.until(isCounted)) return `Without \`sku\`: counted ${own.qty - 2}.`;
+  throw new Failing(
+    `Order ${known.code} was acknowledged, and no count has the pieces of its line, which has no \`sku\`.`,
+  );
+}
 
 /** Throws `Failing` unless the last line of the till's report on each order has its total. */
 function checkReport(stage: Stage, orders: readonly OrderSnapshot[], totals: readonly number[]): void {

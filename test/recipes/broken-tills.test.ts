@@ -31,7 +31,8 @@ const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string]
     fails: [2, 5, 6, 7, 8, 13, 18, 19],
     edits: [
       ["  run('DELETE FROM taken WHERE by = ?', orderId);\n", ''],
-      ["VALUES (?, ?, ?, ?)', orderId, line", "VALUES (?, ?, ?, ?)', [orderId, seq].join(' '), line"],
+      ['WHERE by = ? AND sku', 'WHERE instr(by, ?) AND sku'],
+      ['run(take, orderId,', "run(take, [orderId, seq].join(' '),"],
     ],
   },
   {
@@ -50,6 +51,19 @@ const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string]
         'of order.items.entries()',
         'of order.items.filter((each) => each.productExternalId !== null).entries()',
       ],
+    ],
+  },
+  {
+    what: 'acknowledges a line that nobody knows',
+    fails: [11],
+    edits: [['qty > 0', 'qty > 1e9']],
+  },
+  {
+    what: 'takes nothing for a line without sku',
+    fails: [11],
+    edits: [
+      ['qty > 0', 'qty > 1e9'],
+      ["'(SELECT CASE", "'(SELECT NULL AND CASE"],
     ],
   },
   {
@@ -219,8 +233,14 @@ const TOGETHER = [
     'repeats what a guard holds',
     'repeats what was refused',
     'stays where it is in a feed made anew',
+    'acknowledges a line that nobody knows',
   ],
-  ['acknowledges before the count', 'asks without a pause', 'keeps a read of the mirror open'],
+  [
+    'acknowledges before the count',
+    'asks without a pause',
+    'keeps a read of the mirror open',
+    'takes nothing for a line without sku',
+  ],
 ];
 const tills = [
   // A till that fails many behaviours takes longest, so these tills start first.

@@ -11,6 +11,7 @@ using Mono.Data.Sqlite;
 
 static class Till {
     static readonly string[] TakesNothing = { "pending", "payment-pending", "cancel", "refund", "payment-canceled" };
+    const string OwnSku = "SELECT CASE count(*) WHEN 1 THEN min(sku) END FROM stock WHERE external_id = ?";
     static readonly string Store = Env("TILL_STORE"), Report = Env("TILL_REPORT");
     static SqliteConnection till;
 
@@ -65,8 +66,9 @@ static class Till {
                 FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq >
                   (SELECT CASE WHEN seq < ? THEN 0 ELSE ? END FROM sqlite_sequence WHERE name = 'order_events')
                 ORDER BY e.seq LIMIT 100", Place("seq"), Place("seq"));
-            var page = rows.Select(row => new Event { Row = row, Items = Run(mirror, @"SELECT sku, total(quantity)
-                FROM order_items WHERE order_id = ? AND sku IS NOT NULL GROUP BY sku", row[1]) }).ToList();
+            var page = rows.Select(row => new Event { Row = row, Items = Run(mirror,
+                @"SELECT sku, product_external_id, coalesce(quantity, 0) FROM order_items
+                WHERE order_id = ? AND coalesce(sku, product_external_id, product_id) IS NOT NULL", row[1]) }).ToList();
             Run(mirror, "ROLLBACK");
             return page;
         }
@@ -80,12 +82,15 @@ static class Till {
         Run(till, "DELETE FROM taken WHERE order_id = ?", id);
         if ((string) one.Row[3] == Store && !TakesNothing.Contains((string) one.Row[2])) {
             foreach (var row in one.Items) {
-                Run(till, "UPDATE stock SET qty = qty - ? WHERE sku = ?", row[1], row[0]);
-                Run(till, "INSERT INTO taken VALUES (?, ?, ?)", id, row[0], row[1]);
+                object sku = row[0] ?? Run(till, OwnSku, row[1])[0][0];
+                Run(till, "UPDATE stock SET qty = qty - ? WHERE sku = ?", row[2], sku);
+                Run(till, "INSERT INTO taken VALUES (?, ?, ?)", id, sku, row[2]);
             }
             Run(till, "INSERT OR IGNORE INTO tickets (order_id) VALUES (?)", id);
             Run(till, "UPDATE tickets SET total = ?, due = ? WHERE order_id = ?", one.Row[4], one.Row[5], id);
-            Run(till, "INSERT OR REPLACE INTO owed VALUES (?, ?)", id, seq);
+            if (Run(till, "SELECT 1 FROM taken WHERE order_id = ? AND sku IS NULL AND qty > 0", id).Count > 0)
+                Console.Error.WriteLine(id + " is not acknowledged, a person has to look: it has an article that is not known");
+            else Run(till, "INSERT OR REPLACE INTO owed VALUES (?, ?)", id, seq);
         } else Run(till, "DELETE FROM tickets WHERE order_id = ?", id);
         Run(till, "UPDATE place SET value = ? WHERE name = 'seq'", seq);
     }

@@ -10,6 +10,7 @@ type
 
 const
   READ_ONLY = 1; READ_WRITE = 2; READ_WRITE_CREATE = 6;  // Of sqlite3_open_v2.
+  OWN_SKU = 'SELECT CASE count(*) WHEN 1 THEN min(sku) END FROM stock WHERE external_id = ?';
   TAKES_NOTHING = ' pending payment-pending cancel refund payment-canceled ';
 
 var
@@ -98,21 +99,27 @@ end;
 procedure Book(Mirror: psqlite3; const Event: TRow);
 var
   Row: TRow;
+  Sku: string;
 begin
   for Row in Run(Ledger, 'SELECT sku, qty FROM taken WHERE order_id = ?', [Event[1]]) do
     Run(Ledger, 'UPDATE stock SET qty = qty + ? WHERE sku = ?', [Row[1], Row[0]]);
   Run(Ledger, 'DELETE FROM taken WHERE order_id = ?', [Event[1]]);
   if (Event[3] = Env('TILL_STORE')) and ((Event[2] = '') or (Pos(' ' + Event[2] + ' ', TAKES_NOTHING) = 0)) then
   begin
-    for Row in Run(Mirror, 'SELECT sku, total(quantity) FROM order_items' +
-      ' WHERE order_id = ? AND sku IS NOT NULL GROUP BY sku', [Event[1]]) do
+    for Row in Run(Mirror, 'SELECT sku, product_external_id, coalesce(quantity, 0) FROM order_items' +
+      ' WHERE order_id = ? AND coalesce(sku, product_external_id, product_id) IS NOT NULL', [Event[1]]) do
     begin
-      Run(Ledger, 'UPDATE stock SET qty = qty - ? WHERE sku = ?', [Row[1], Row[0]]);
-      Run(Ledger, 'INSERT INTO taken VALUES (?, ?, ?)', [Event[1], Row[0], Row[1]]);
+      Sku := Row[0];
+      if Sku = '' then Sku := Run(Ledger, OWN_SKU, [Row[1]])[0][0];
+      Run(Ledger, 'UPDATE stock SET qty = qty - ? WHERE sku = ?', [Row[2], Sku]);
+      Run(Ledger, 'INSERT INTO taken VALUES (?, ?, ?)', [Event[1], Sku, Row[2]]);
     end;
     Run(Ledger, 'INSERT OR IGNORE INTO tickets (order_id) VALUES (?)', [Event[1]]);
     Run(Ledger, 'UPDATE tickets SET total = ?, due = ? WHERE order_id = ?', [Event[4], Event[5], Event[1]]);
-    Run(Ledger, 'INSERT OR REPLACE INTO owed VALUES (?, ?)', [Event[1], Event[0]]);
+    if Length(Run(Ledger, 'SELECT 1 FROM taken WHERE order_id = ? AND sku = '''' AND qty > 0', [Event[1]])) > 0 then
+      WriteLn(StdErr, Event[1], ' is not acknowledged, a person has to look: it has an article that is not known')
+    else
+      Run(Ledger, 'INSERT OR REPLACE INTO owed VALUES (?, ?)', [Event[1], Event[0]]);
   end
   else
     Run(Ledger, 'DELETE FROM tickets WHERE order_id = ?', [Event[1]]);

@@ -1,6 +1,7 @@
 <?php
 // php till.php: books online orders from the mirror, hands over the counts and acknowledges by the inbox, all in SQL.
 // PHP 7.4 or newer with sqlite3; its ledger is till.db in TILL_DIRECTORY.
+const OWN_SKU = 'SELECT CASE count(*) WHEN 1 THEN min(sku) END AS sku FROM stock WHERE external_id = ?';
 const TAKES_NOTHING = ['pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'];
 
 function open(string $file, int $flags): SQLite3 {
@@ -50,8 +51,8 @@ function readPage(SQLite3 $till): array {
             FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq >
               (SELECT CASE WHEN seq < ? THEN 0 ELSE ? END FROM sqlite_sequence WHERE name = 'order_events')
             ORDER BY e.seq LIMIT 100", [place($till, 'seq'), place($till, 'seq')]);
-        foreach ($events as &$event) $event['items'] = run($mirror, 'SELECT sku, total(quantity) AS qty FROM order_items
-            WHERE order_id = ? AND sku IS NOT NULL GROUP BY sku', [$event['order_id']]);
+        foreach ($events as &$event) $event['items'] = run($mirror, 'SELECT sku, product_external_id AS id, coalesce(quantity, 0) AS qty
+            FROM order_items WHERE order_id = ? AND coalesce(sku, product_external_id, product_id) IS NOT NULL', [$event['order_id']]);
         return $events;
     } finally { $mirror->close(); }
 }
@@ -64,12 +65,15 @@ function book(SQLite3 $till, array $event): void {
     run($till, 'DELETE FROM taken WHERE order_id = ?', [$id]);
     if ($event['store'] === getenv('TILL_STORE') && !in_array($event['status'], TAKES_NOTHING, true)) {
         foreach ($event['items'] as $row) {
-            run($till, 'UPDATE stock SET qty = qty - ? WHERE sku = ?', [$row['qty'], $row['sku']]);
-            run($till, 'INSERT INTO taken VALUES (?, ?, ?)', [$id, $row['sku'], $row['qty']]);
+            $sku = $row['sku'] ?? run($till, OWN_SKU, [$row['id']])[0]['sku'];
+            run($till, 'UPDATE stock SET qty = qty - ? WHERE sku = ?', [$row['qty'], $sku]);
+            run($till, 'INSERT INTO taken VALUES (?, ?, ?)', [$id, $sku, $row['qty']]);
         }
         run($till, 'INSERT OR IGNORE INTO tickets (order_id) VALUES (?)', [$id]);
         run($till, 'UPDATE tickets SET total = ?, due = ? WHERE order_id = ?', [$event['total'], $event['due'], $id]);
-        run($till, 'INSERT OR REPLACE INTO owed VALUES (?, ?)', [$id, $event['seq']]);
+        if (run($till, 'SELECT 1 FROM taken WHERE order_id = ? AND sku IS NULL AND qty > 0', [$id]))
+            fwrite(STDERR, "$id is not acknowledged, a person has to look: it has an article that is not known\n");
+        else run($till, 'INSERT OR REPLACE INTO owed VALUES (?, ?)', [$id, $event['seq']]);
     } else run($till, 'DELETE FROM tickets WHERE order_id = ?', [$id]);
     run($till, "UPDATE place SET value = ? WHERE name = 'seq'", [$event['seq']]);
 }

@@ -10,6 +10,7 @@ const {
   TILL_SALES = '',
   TILL_REPORT = '',
 } = process.env;
+const OWN_SKU = '(SELECT CASE count(*) WHEN 1 THEN min(sku) END FROM stock WHERE external_id = ?)';
 const TAKES_NOTHING = ['pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'];
 
 const db = new DatabaseSync(`${TILL_DIRECTORY}/till.db`, { timeout: 5_000 });
@@ -48,7 +49,12 @@ export interface Event {
     amountToPay: number | null;
     isScheduled: boolean | null;
     scheduledFor: string | null;
-    items: { sku: string | null; quantity: number | null }[];
+    items: {
+      sku: string | null;
+      productExternalId: string | null;
+      productId: string | null;
+      quantity: number | null;
+    }[];
   } | null;
 }
 
@@ -72,9 +78,14 @@ function bookOne({ seq, orderId, order }: Event) {
     if (known?.total !== total) report('booked', orderId, total);
     run('INSERT OR IGNORE INTO bookings (order_id) VALUES (?)', orderId);
     run('UPDATE bookings SET total = ?, due = ? WHERE order_id = ?', total, due, orderId);
-    for (const [line, { sku, quantity }] of order.items.entries())
-      run('INSERT INTO taken VALUES (?, ?, ?, ?)', orderId, line, sku, quantity ?? 0);
-    run('INSERT OR REPLACE INTO owed VALUES (?, ?)', orderId, seq);
+    const take = `INSERT INTO taken VALUES (?, ?, coalesce(?, ${OWN_SKU}), ?)`;
+    // A line without any id is of no article, such as a fee.
+    for (const [line, { sku, productExternalId: id, productId, quantity }] of order.items.entries())
+      if (sku || id || productId) run(take, orderId, line, sku, id, quantity ?? 0);
+    // An order with an unknown article is not acknowledged, so tillsync keeps its pieces back.
+    if (all('SELECT 1 FROM taken WHERE by = ? AND sku IS NULL AND qty > 0', orderId).length > 0)
+      console.error(`A person has to look: ${orderId} has an article that is not known`);
+    else run('INSERT OR REPLACE INTO owed VALUES (?, ?)', orderId, seq);
   } else run('DELETE FROM bookings WHERE order_id = ?', orderId);
   run('UPDATE place SET seq = ?', seq);
 }
