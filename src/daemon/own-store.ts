@@ -49,7 +49,7 @@ export interface OwnStore {
   close(): Promise<void>;
 }
 
-/** True in what this process does for the shop. */
+/** True while this process works for the shop. */
 const shopSteps = new AsyncLocalStorage<boolean>();
 
 /** Opens the shop on the hub's machine; returns undefined if there is none. Throws `storage-…`. */
@@ -90,6 +90,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   const link = new OwnStoreLink({
     branch: id,
     place: () => services.mirror.read(linkCursor),
+    atHub: (step) => shopSteps.run(false, step),
     clock,
   });
   setOwnStoreCheck(() => shopSteps.getStore() === true);

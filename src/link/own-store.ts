@@ -14,6 +14,8 @@ export interface OwnStoreLinkOptions {
   branch: string;
   /** Returns the position of the shop's mirror in the feed. */
   place: () => Pick<Hello, 'epoch' | 'mark'>;
+  /** Runs a step of the hub. */
+  atHub: <T>(step: () => T) => T;
   clock: Clock;
 }
 
@@ -69,7 +71,8 @@ export class OwnStoreLink implements BranchLink {
   }
 
   async ask(question: Question, body: string): Promise<string> {
-    const answer = await this.#attached().answer(this.#options.branch, question, Buffer.from(body));
+    const { branch, atHub } = this.#options;
+    const answer = await atHub(() => this.#attached().answer(branch, question, Buffer.from(body)));
     if (answer === undefined)
       throw new TillsyncError('link-down', 'The hub answers the shop it stands in later.');
     return answer;

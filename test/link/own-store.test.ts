@@ -20,6 +20,7 @@ import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { SEQ_JUMP } from '../../src/orders/order.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { invoke } from '../cli/invoke.ts';
+import { product } from '../outbox/outbox-fixture.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { inboxHere } from '../support/inbox-here.ts';
@@ -475,6 +476,31 @@ test('own store: what its status, its API and its page name is typed with --own-
     error: { hint: '`tillsync --own-store outbox list` shows them.' },
   });
   expect(await drop('/v1')).toMatchObject({ error: { hint: '`tillsync outbox list` shows them.' } });
+});
+
+test('own store: what the hub holds of its counts is released by a command of the hub', async () => {
+  const shop = machine();
+  const hub = await shop.start(TWO_SHOPS);
+  const counts = Array.from({ length: 12 }, (_, n) => ({ externalId: `A-${n}`, qty: 0 }));
+  const records = counts.map(({ externalId }, n) =>
+    product(`p${n}`, `Tea ${n}`, [{ sku: `${n}`, stocks: { 'sub-1': [externalId, 5] } }]),
+  );
+  const branch = { subsidiaryId: 'sub-1', externalId: 'B1' };
+  await hub.services.stores.write(({ catalog }) => {
+    const mark = catalog.readMark();
+    catalog.applyPage(branch, records, mark);
+    const seen = new Set(records.map(({ id }) => id));
+    catalog.completeSweep({ branch, mark, startedAtMs: systemClock.nowMs(), pages: 1, seen });
+  });
+  await request(`${hub.localUrl}/store/v1/stock`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(counts),
+  });
+  const held = () =>
+    rows<{ message: string }>(shop.mirror, 'SELECT DISTINCT message FROM outbox WHERE message IS NOT NULL');
+  await until('the hub holds the zeros', () => held().length > 0);
+  expect(held()).toEqual([{ message: expect.stringContaining('with: tillsync outbox release --guard') }]);
 });
 
 test('hub.store: a shop that is no branch, and a shop or its hook without a hub, are refused', () => {
