@@ -258,6 +258,7 @@ export class OutboxDispatcher {
   ): 'take' | 'settle' | 'leave' | 'look' {
     const { row } = candidate;
     if (row === null) {
+      if (!this.#isServed(candidate.stock)) return 'settle';
       const address = this.#isDue(candidate.stock, rules) && this.#addressOf(candidate.stock);
       if (!address) return 'settle';
       candidate.stock = { ...candidate.stock, address };
@@ -279,6 +280,12 @@ export class OutboxDispatcher {
     candidate.stock = this.#ledger.count(row, place, body);
     if (this.#isKnown(candidate.stock, body, rules)) return 'settle';
     return this.#waitsForLook(candidate.stock, rules) ? 'look' : 'take';
+  }
+
+  /** Returns whether the stock's branch is configured. An old count of a shop that closed would put it on sale again. */
+  #isServed({ subsidiaryId }: StockKey): boolean {
+    const { all, isEmpty } = this.#options.branches;
+    return isEmpty || all.some(({ subsidiaryId: id }) => id === null || id === subsidiaryId);
   }
 
   /**

@@ -146,8 +146,7 @@ export class Reservations {
   /** Follows the order feed and the catalogue. Returns true if work is left for another transaction. */
   catchUp(holdBack: HoldBackSetting): boolean {
     this.begin(holdBack);
-    const hasLeft = (id: string) => !this.#branches.all.some(({ subsidiaryId }) => subsidiaryId === id);
-    if (this.#safety) this.#safetyStock.configure(this.#safety, hasLeft);
+    if (this.#safety) this.#safetyStock.configure(this.#safety);
     if (this.#takeEvents() === PART) return true;
     if (!this.#isBegun) {
       // The configuration may now name the branch of an unknown store, so these orders are resolved again.

@@ -445,19 +445,11 @@ export class SafetyStock {
     this.#isKept = isKept;
   }
 
-  /**
-   * Replaces the rules for all products, which come from the configuration. If a branch has left it, as a closed shop
-   * does, its counts are not judged again: sent without the safety stock, they would put the shop on sale.
-   */
-  configure(rules: readonly SafetyRule[], hasLeft: (subsidiaryId: string) => boolean = () => false): void {
+  /** Replaces the rules for all products, which come from the configuration. */
+  configure(rules: readonly SafetyRule[]): void {
     const before = this.list().filter(({ sku }) => sku === null);
     const isOne = (rule: SafetyRule) => (each: SafetyRule) => each.subsidiaryId === rule.subsidiaryId;
-    for (const rule of before) {
-      if (rules.some(isOne(rule))) continue;
-      const { subsidiaryId } = rule;
-      if (subsidiaryId !== null && hasLeft(subsidiaryId)) this.#delete(rule);
-      else this.remove(rule);
-    }
+    for (const rule of before) if (!rules.some(isOne(rule))) this.remove(rule);
     for (const rule of rules) if (before.find(isOne(rule))?.qty !== rule.qty) this.set(rule);
   }
 
@@ -472,9 +464,10 @@ export class SafetyStock {
 
   /** Deletes a rule. Returns false if there is none. */
   remove(place: SafetyScope): boolean {
-    const isDeleted = this.#delete(place);
+    const text = 'DELETE FROM stock_safety WHERE sku = @sku AND subsidiary_id = @subsidiaryId';
+    const { changes } = this.#sql.run(text, keyOf(place));
     this.#touch(place);
-    return isDeleted;
+    return changes > 0;
   }
 
   /** Returns the rules for all products first, then by product. */
@@ -522,11 +515,6 @@ export class SafetyStock {
             WHERE f.sku IN ('', k.sku) AND f.subsidiary_id IN ('', k.subsidiary_id)) AS isKnown
         FROM stock_safety f WHERE f.qty > 0)
       WHERE highestQty <= qty OR isKnown = 0`);
-  }
-
-  #delete(place: SafetyScope): boolean {
-    const text = 'DELETE FROM stock_safety WHERE sku = @sku AND subsidiary_id = @subsidiaryId';
-    return this.#sql.run(text, keyOf(place)).changes > 0;
   }
 
   #touch(place: SafetyScope): void {

@@ -160,9 +160,10 @@ describe.each([
 });
 
 it.each([
-  ['sends the counts of a branch again where only its safety stock goes', BRANCHES, [10]],
-  ['leaves the counts of a closed shop whose table goes', BRANCHES.slice(0, 1), []],
-])('a changed configuration %s', (_name, branches, sent) => {
+  ['sends the counts of a branch again where only its safety stock goes', BRANCHES, [], [10]],
+  ['leaves the counts of a closed shop whose table goes', BRANCHES.slice(0, 1), [], []],
+  ['leaves them where all shops get a safety stock', BRANCHES.slice(0, 1), [{ ...ALL, qty: 1 }], []],
+])('a changed configuration %s', (_name, branches, safety, sent) => {
   const out = swept();
   const withSafety = new Stores(out.db, {
     branches: BRANCHES,
@@ -173,9 +174,9 @@ it.each([
   expect(sendOff(withSafety)).toEqual([7]);
   out.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 40], s2: ['C', 0] } }])]);
   expect(sendOff(withSafety)).toEqual([]);
-  const without = new Stores(out.db, { branches, clock: out.clock, safety: [] });
-  expect(sendOff(without)).toEqual(sent);
-  expect(without.safety.list()).toEqual([]);
+  const after = new Stores(out.db, { branches, clock: out.clock, safety });
+  expect(sendOff(after)).toEqual(sent);
+  expect(after.safety.list()).toEqual(safety);
 });
 
 it('an order is no reason to send a stock again without the hold-back', async () => {
