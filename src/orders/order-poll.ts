@@ -120,7 +120,9 @@ export class OrderPoll {
       // A poll of dates that a person named says nothing about whether regular polls work.
       if (!isWrongWindow && request.window === undefined) {
         const reach = request.wide ? 2 : request.runningDay ? 0 : 1;
-        const raised = await whenFree(clock, () => this.#settle(report, reach));
+        // Without an old open order a wide poll asks for the days of a regular one, which may then end its alarms.
+        const isRegular = request.wide && covers(this.#window(nowMs, reachesMs.slice(0, 1)), report.window);
+        const raised = await whenFree(clock, () => this.#settle(report, reach, isRegular ? 1 : reach));
         await mirror.polls.note(nowMs + (platformSkewMs() ?? 0), request.wide === true, raised);
       }
       return { report, isWrongWindow };
@@ -240,8 +242,11 @@ export class OrderPoll {
     });
   }
 
-  /** Raises and ends alarms by a complete poll. Returns the new reaches of alarms. */
-  #settle(report: PollReport, reach: PollReach): Map<PollAlarm, PollReach> {
+  /**
+   * Raises and ends alarms by a complete poll of this reach. A poll of at least the reach `found` may end what this one
+   * finds. Returns the new reaches of alarms.
+   */
+  #settle(report: PollReport, reach: PollReach, found: PollReach): Map<PollAlarm, PollReach> {
     const { mirror, settings } = this.#options;
     this.#garbledSinceMonoMs = undefined;
     const { health, polls } = mirror;
@@ -250,7 +255,7 @@ export class OrderPoll {
     const decides = (key: PollAlarm, isFound: boolean): boolean => {
       const before = polls.raisedReach(key);
       if (!isFound && reach < before) return false;
-      const now = isFound ? reach : 0;
+      const now = isFound ? found : 0;
       if (now !== before) raised.set(key, now);
       return true;
     };

@@ -39,7 +39,7 @@ export class PollStore {
     return this.#file.read((db) => mark(db, WIDE_ASKED)) ?? null;
   }
 
-  /** Returns the reach of the last poll that found what an alarm tells; 0 if none did. */
+  /** Returns the reach that a poll needs to end the alarm; 0 if any poll may. */
   raisedReach(key: PollAlarm): number {
     return this.#file.read((db) => mark(db, `${key}-reach`)) ?? 0;
   }

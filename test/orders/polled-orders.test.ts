@@ -140,6 +140,24 @@ describe('a poll', () => {
     expect(await raised({})).toEqual([]);
   });
 
+  it('of the look-back ends what a wide one of the same days found', async () => {
+    const rig = storeRig({ platform: { shape: { envelope: 'docs' } } });
+    let isOdd = true;
+    const { orderPoll } = await rig.services(async (request, pass) => {
+      const answer = await pass();
+      if (!isOdd || !isList(request)) return answer;
+      const { data, ...rest } = JSON.parse(Buffer.from(answer.bytes).toString());
+      return json({ ...rest, data: { ...data, docs: [...data.docs, { total: 1 }], hasNextPage: true } });
+    });
+    rig.sandbox.control.createOrder({}, { hidden: true });
+    await rig.run(orderPoll.poll({ wide: true }));
+    expect(alarms(rig)).toEqual(expect.arrayContaining(['orders.more-pages', 'orders.unreadable']));
+    isOdd = false;
+    await rig.run(orderPoll.poll());
+    await rig.clock.advance(1_000);
+    expect(alarms(rig)).toEqual([]);
+  });
+
   it('asks for each further page once, and ends with an empty one whatever that promises', async () => {
     const config = { pageParameter: 'page' };
     const rig = storeRig({
