@@ -75,8 +75,15 @@ it('an acknowledgement that a person typed makes no store one that acknowledges'
   expect(waiting(mirror, 5 * MINUTE_MS)).toEqual([]);
 });
 
-it('waits for the POS of the store to which an acknowledged order moves, from the move on', async () => {
+it.each([
+  ['of a single tillsync', ''],
+  [
+    'of a hub that was a branch',
+    "INSERT INTO link (one, line) VALUES (1, 'uplink'); INSERT INTO hub (one, epoch) VALUES (1, 'first')",
+  ],
+])('waits, in the mirror %s, for the POS of the store to which an order moves', async (_name, role) => {
   const { mirror } = openTestMirror();
+  await mirror.write((db) => db.exec(role));
   const inStore = (externalId: string, status = 'inProcess') => ({ status, store: { externalId } });
   await hear(mirror, 1, 0, inStore('B2'));
   await acknowledge(mirror, 1, 0, { branch: 'B2' });
