@@ -143,8 +143,8 @@ function without<T>(rows: readonly T[], valuesOf: (row: T) => unknown): T[] {
 }
 
 /**
- * Throws `usage` for a differential backup of another mirror. The platform's host decides only without an event that
- * both could have, because the address of the platform or of the hub may change.
+ * Throws `usage` for a differential backup of another mirror. An event that both must have decides. Without one, the
+ * platform's host decides, which may change.
  */
 function refuseForeign(
   fresh: string,
@@ -223,7 +223,7 @@ function replayed({ serverConfig, branches, closed }: HubCopy, audited: readonly
     const named = rows.filter(({ nameNow }) => nameNow === name);
     if (action === 'branch.rename') {
       const nameNow = detail?.replace(/^now /, '') ?? '';
-      // In a swap two branches have one name for a while, so the one that had it first is renamed next.
+      // During a swap two branches share a name; the earlier one in `rows` is renamed.
       const [renamed] = named;
       const others = rows.filter((each) => each !== renamed && (each.key || each.nameNow !== nameNow));
       rows = renamed ? [...others, { ...renamed, nameNow }] : others;
@@ -243,7 +243,7 @@ function replayed({ serverConfig, branches, closed }: HubCopy, audited: readonly
     branches: rows.flatMap(({ branch, name, subsidiaryId, key }) =>
       key ? [{ branch, name, subsidiaryId, ...key }] : [],
     ),
-    closed: rows.flatMap(({ branch, name, subsidiaryId, closedAt }) =>
+    closed: rows.flatMap(({ branch, nameNow: name, subsidiaryId, closedAt }) =>
       closedAt === null ? [] : [{ branch, name, subsidiaryId, closedAt }],
     ),
   };

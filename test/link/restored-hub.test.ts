@@ -304,5 +304,6 @@ describe('a hub that is restored from a backup', () => {
     await hub.start();
     const closed = hub.services.state.hub.branches().filter(({ closedAt }) => closedAt !== null);
     expect(closed.map(({ branch }) => branch)).toEqual(given.closed);
+    if ((given.since as string[]).includes('close Norte')) expect(closed[0]?.name).toBe('Norte');
   });
 });
