@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { configuredNames, isHub } from '../config/roles.ts';
 import { formatCommands, TillsyncError, whenFree } from '../core/errors.ts';
@@ -91,7 +92,7 @@ const serverConfigCommand = command({
       const start = `nats-server -c ${file}`;
       const typed = isOfUnit(file) ? `${START_SERVER}\n  {restart}` : start;
       const elsewhere =
-        isUnitInstalled() && !isOfUnit(file)
+        isUnitInstalled() && !isOfUnit(file) && !existsSync(UNIT_FILE)
           ? `tillsync-nats reads another file. To have it start this server:\n  {tillsync} hub server-config ${UNIT_FILE}\n`
           : '';
       return {

@@ -141,7 +141,7 @@ describe('nats-server', () => {
     });
     // The service is installed, but reads the file in another place.
     expect(serverOutcome(url, place(), down, unit).remedy).toBe(
-      `Write it where its service reads it: tillsync hub server-config /var/lib/tillsync/nats/server.conf; then start it with: ${START}`,
+      `Write the server's configuration where tillsync-nats reads it: tillsync hub server-config /var/lib/tillsync/nats/server.conf; then start it with: ${START}`,
     );
     expect(serverOutcome(url, undefined, down, unit).remedy).toBe(
       'Write it with: tillsync hub server-config',

@@ -83,9 +83,11 @@ function startOf(file: string, unit: ServiceUnit | null): string {
   if (isOfUnit(file)) {
     return `Start it with: ${START_SERVER}; if it ends again, see why with: sudo journalctl -u tillsync-nats -n 50`;
   }
-  return unit === null
-    ? `Start it with: nats-server -c ${file}; the package brings a service for it: sudo apt install tillsync-hub`
-    : `Write it where its service reads it: {tillsync} hub server-config ${UNIT_FILE}; then start it with: ${START_SERVER}`;
+  const start = `Start it with: nats-server -c ${file}`;
+  if (unit === null) return `${start}; the package brings a service for it: sudo apt install tillsync-hub`;
+  // The file that the service reads may be another hub's.
+  if (existsSync(UNIT_FILE)) return start;
+  return `Write the server's configuration where tillsync-nats reads it: {tillsync} hub server-config ${UNIT_FILE}; then start it with: ${START_SERVER}`;
 }
 
 /** Checks the certificate that the server shows to branches. */
