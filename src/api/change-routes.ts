@@ -461,7 +461,7 @@ const CHANGES =
   'A body has at most 32 MiB and 100,000 items, and 20,000 items with `dryRun`; 413 says which.';
 const WHOLE =
   ' With `full` the items are a whole inventory, in one request of at most 20,000 items: only what differs from the mirror ' +
-  'is handed over, and the guards watch what it lacks. 207 also when the catalogue could not be read first.';
+  'or from your last count is handed over, and the guards watch what it lacks. 207 also when the catalogue could not be read first.';
 const IN_ONE_PIECE =
   'It is planned in one piece. Hand it over as a file: {tillsync} push stock FILE --full, or with --dry-run';
 

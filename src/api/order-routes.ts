@@ -347,7 +347,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
     try {
       await new EventStream(options, request, reply.raw, closing).write(after);
     } catch (error) {
-      log.warn({ err: error }, 'a stream of orders ended early; its reader comes back');
+      log.warn({ err: error }, 'a stream of orders ended early');
     } finally {
       leave();
     }

@@ -333,8 +333,8 @@ export const handOverQuery = z.strictObject({
 
 export const stockQuery = handOverQuery.extend({
   full: yesOrNo.describe(
-    'The items count everything: only what differs from the mirror is handed over, and only that has results. Where an ' +
-      'item is of a product that the catalogue lacks, the catalogue is read first, which takes about a second for each ' +
+    'The items count everything: only what differs from the mirror or from your last count is handed over, and only ' +
+      'that has results. Where an item is of a product that the catalogue lacks, the catalogue is read first, which takes about a second for each ' +
       '100 products and branch. For up to 20,000 items, in one request',
   ),
   branch: storeName
@@ -354,7 +354,9 @@ export const stockQuery = handOverQuery.extend({
 export const inventory = z.object({
   branch: text.describe('The one branch that it counts; null: all'),
   different: whole.describe('Items that differ from the mirror'),
-  unsure: whole.describe('Items that are sent because the platform may have another value than the mirror'),
+  unsure: whole.describe(
+    'Items that the mirror has, handed over because the platform or your last count may differ',
+  ),
   unchanged: whole,
   known: whole.describe('Stocks that it should name'),
   missing: whole.describe('Known stocks that it does not name'),

@@ -81,8 +81,7 @@ export interface WholeInventory {
 }
 
 /**
- * Returns the shop in which the hub stands (`hub.store`), which counts the items that name no branch. Returns undefined
- * if there is no such shop, or if an item names a branch.
+ * Returns the hub's own shop (`hub.store`), which counts the items, if no item names a branch; otherwise undefined.
  */
 function ownShop({ all, ownId }: BranchDirectory, lines: readonly InventoryLine[]): Branch | undefined {
   if (all.length === 1) return undefined;

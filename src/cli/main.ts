@@ -12,6 +12,7 @@ const UNFINISHED_EXIT = 1;
  */
 const LINGER_MS = 1000;
 
+process.once('exit', killIfHanging);
 const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
@@ -46,10 +47,7 @@ void runCli(process.argv.slice(2), {
   signal: stop.signal,
 }).then((code) => {
   process.exitCode = code;
-  setTimeout(() => {
-    process.once('exit', killIfHanging);
-    process.exit();
-  }, LINGER_MS).unref();
+  setTimeout(() => process.exit(), LINGER_MS).unref();
 });
 
 /**

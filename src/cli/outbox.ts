@@ -304,7 +304,7 @@ const undo = command({
 });
 
 function noneFrom(file: string): string {
-  return `Nothing came from a file ${file}. See who handed what over with: {tillsync} outbox list; then name it with --reference or --since.`;
+  return `Nothing from a file ${file} can be undone. What is held: {tillsync} outbox list --state held. Who handed what over: {tillsync} outbox list; then name it with --reference or --since.`;
 }
 
 function undoTable(lines: readonly UndoLine[], force: boolean): string {

@@ -85,7 +85,8 @@ const INPUT_OPTIONS = {
 };
 
 const INVENTORY_OPTIONS = {
-  '--full': 'the file counts everything: only what differs from the mirror is handed over',
+  '--full':
+    'the file counts everything: only what differs from the mirror or from your last count is handed over',
   '--missing <what>': choice(
     'with --full: known stocks that the file does not name keep their quantity and stay on sale, or go to zero (default: keep)',
     ['keep', 'zero'],
@@ -332,7 +333,7 @@ function inventoryLines(inventory: InventoryReport | undefined): string[] {
   const lines = [`${different} differ from the mirror, ${unchanged} say what it has.`];
   if (unsure > 0) {
     lines.push(
-      `${unsure} say what it has, but the platform may have another value by now, so they are sent too.`,
+      `${unsure} say what it has, but the platform or your last count may differ, so they are handed over too.`,
     );
   }
   if (unknown > 0) {

@@ -138,11 +138,11 @@ function entryText(quarantineId: number, { kept, overtaken, unreadable }: RetryR
 }
 
 const drop = command({
-  description: 'Delete entries that nobody needs any more; nothing brings them back',
+  description: 'Delete entries that nobody needs any more',
   examples: ['quarantine drop 12', 'quarantine drop --all'],
   argument: ['[id]', 'as in `quarantine list`'],
   options: { '--all': 'every entry' },
-  more: '\nTry `quarantine retry` first: it mirrors the orders that can be read by now.',
+  more: '\nTry `quarantine retry` first: it mirrors the orders that can be read by now. A record that no poll can read comes\nback while the platform lists it: name its fields in [orders.fields].',
   async run(call) {
     const id = idOrAll(call);
     return withServices(call, async ({ services: { mirror, stores }, config }) => {
@@ -163,10 +163,13 @@ const drop = command({
         }),
       );
       if (dropped.length === 0) return { json: { dropped }, above: 'Nothing is in quarantine.\n' };
+      const again = dropped.some(({ source }) => source === 'poll')
+        ? 'What a poll could not read comes back while the platform lists it: name its fields in [orders.fields].\n'
+        : '';
       return {
         json: { dropped },
         text: entryTable(dropped, config.orders.timezone),
-        below: `${counted(dropped.length, 'entry', 'entries')} dropped for good.\n`,
+        below: `${counted(dropped.length, 'entry', 'entries')} dropped.\n${again}`,
       };
     });
   },

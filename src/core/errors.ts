@@ -20,7 +20,7 @@ export interface Installation {
 
 /** Texts that replace the placeholders in a message, such as the one in `{tillsync} auth set`. */
 export interface TypedWords {
-  /** Beginning of commands about stored files, such as `sudo tillsync`. */
+  /** How a command begins: `sudo tillsync`, and for the shop on the hub's machine `sudo tillsync --own-store`. */
   tillsync: string;
   /** Command that starts the daemon. */
   start: string;
@@ -66,7 +66,9 @@ export function setInstallation(
   words = undefined;
 }
 
-/** Sets how messages of a hub's process find out whether they are of the shop on its machine. */
+/**
+ * Sets the check whether a message is made for the shop on the hub's machine. Commands in it then get `--own-store`.
+ */
 export function setOwnStoreCheck(check: () => boolean): void {
   isForOwnStore = check;
 }

@@ -110,7 +110,7 @@ export class BackupLoop {
       }
       this.#made = this.#notHandedOn(valid);
       if (this.#made === undefined && !this.#isDue(valid)) {
-        // A disk that did not answer has its backups again.
+        // The directory can be read again and no backup is due, so the failure is over.
         if (isFailing()) freshness.report('backup', 'ok', `${valid.at(-1)}.`);
         return;
       }

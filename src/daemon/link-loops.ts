@@ -164,7 +164,7 @@ async function reportingLinkDown<T>({ mirror }: Services, made: Promise<T>): Pro
   }
 }
 
-/** Makes the hub's link. It reads its files only to connect, because the hub's own shop needs no connection. */
+/** Makes the hub's link. Its files are read at each connect, so a missing file does not stop the hub's own shop. */
 async function natsHubLink(config: Config, { state }: Services): Promise<HubLink> {
   const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');

@@ -478,7 +478,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     hiddenBy: [...NOT_RUNNING],
     flow: 'backup',
     check: 'backup',
-    message: 'No backup has come about for more than an hour after one was due.',
+    message: 'Backups have failed for more than an hour.',
     remedy: 'See that there is room where backup.directory is, then make one: {tillsync} backup',
   },
   backup: {

@@ -15,8 +15,8 @@ interface WebhookWatchOptions {
 }
 
 /**
- * Reports when polls bring new orders that no callback announced. An order does not count if its callback, or that of
- * any other order, still arrives until the end of the next poll.
+ * Reports when polls bring new orders that no callback announced. An order counts only if no callback at all arrives
+ * before the next poll ends.
  */
 export class WebhookMonitor {
   readonly #options: WebhookWatchOptions;

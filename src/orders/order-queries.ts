@@ -165,7 +165,7 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
   if (!sqlOf(db).row('SELECT 1 FROM acknowledging_stores WHERE last_at >= ?', active)) return [];
   // An order without a readable creation time may be new, so it is not left out.
   const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < taken_from";
-  // Lines of an order that moved may be edited afterwards. Its wait then starts again.
+  // `lines_seq` is the move, or a later edit, which restarts the wait.
   const waitsFrom = `CASE WHEN EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id)
     THEN max(to_book_since, coalesce((SELECT e.observed_at FROM order_events e WHERE e.seq = orders.lines_seq), to_book_since))
     ELSE to_book_since END`;

@@ -144,8 +144,8 @@ export type Reach = <T>(call: () => Promise<T>) => Promise<T>;
 const ANSWERS_WITHIN_MS = 60_000;
 
 /**
- * The disk of `backup.directory`. It may be a network disk, whose calls do not return while it is off. Such a call keeps
- * one of the few threads for files until it returns, so only one call is open at a time and the others wait for it.
+ * Limits the calls to `backup.directory`. A call to a network disk that is off blocks one of the few threads for files,
+ * so only one call runs at a time.
  */
 export class BackupDisk {
   readonly #directory: string;

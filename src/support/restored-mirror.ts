@@ -193,9 +193,8 @@ const DISTRUST_CATALOGUE = `
   UPDATE link SET line = lower(hex(randomblob(16))), last_u = 0;`;
 
 /**
- * Prepares a copy of a mirror for later use, before anybody reads it: migrates the schema; skips numbers of
- * orders' events and settled changes that may have been given since; holds changes that would be sent automatically; and trusts no catalogue value before the
- * platform confirms it. Throws `storage-newer`, `storage-corrupt`.
+ * Migrates a copied mirror and prepares it, before anybody reads it. Numbers of events and settled changes jump ahead,
+ * unsent changes are held, and catalogue values count as unconfirmed. Throws `storage-newer`, `storage-corrupt`.
  */
 export function prepareRestoredMirror(
   path: string,

@@ -144,7 +144,7 @@ describe('outbox undo', () => {
     expect((await at.run(['outbox', 'undo'])).code).toBe(2);
     const unknown = await at.run(['outbox', 'undo', '--file', 'other.csv', '--dry-run']);
     expect(unknown.stderr).toMatch(
-      /Nothing came from a file other\.csv\. See .* outbox list; then name it with --reference or --since\./,
+      /Nothing from a file other\.csv can be undone\. What is held: .* outbox list --state held\. Who handed what over: .* outbox list; then/,
     );
     // The first undo changed the value, so a second one reports `changed-since`.
     const again = await at.json([...which, '--dry-run']);

@@ -281,7 +281,7 @@ describe('a whole inventory', () => {
     );
     expect(code).toBe(0);
     expect(stdout).toContain('0 differ from the mirror');
-    expect(stdout).toContain('1 say what it has, but the platform may have another value by now');
+    expect(stdout).toContain('1 say what it has, but the platform or your last count may differ');
     expect(stdout).toContain('Would be sent: 1 in 1 call.');
     expect(stdout).toMatch(
       /The mirror has \d+; an answer of the platform was lost, so it may have another value\./,

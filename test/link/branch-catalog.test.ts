@@ -314,7 +314,7 @@ describe('the catalogue of a branch', () => {
     expect(dropped).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('(catalog) could not be applied.'),
-      stderr: '1 entry dropped for good.\n',
+      stderr: '1 entry dropped.\n',
     });
     await branch.follower.hello();
     await hub.hub.catchUp();

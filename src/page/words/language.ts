@@ -75,7 +75,7 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
       const { message, remedy } = finding;
       const known = language === 'es' ? spanishFinding(finding) : undefined;
       if (!known) return { message, remedy };
-      // In the remedy of an own store, commands of the hub have no `--own-store`.
+      // A remedy of the own store may name a command of the hub, which takes no `--own-store`.
       const isOfHub = !remedy.includes(commands.tillsync);
       const tillsync = isOfHub ? programAtHub(commands) : commands.tillsync;
       return {
