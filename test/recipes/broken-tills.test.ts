@@ -9,8 +9,11 @@ import { COMPILED, NODE, runCommand } from '../support/workplace.ts';
 const FILES = ['till.ts', 'api.ts', 'ledger.ts'];
 const COUNTED = '  if (counts.length > 0) {';
 
-/** Faults to put into the TypeScript till of the docs, each with the ids of the behaviours that then fail. */
-const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string][] }[] = [
+/**
+ * Faults to put into the TypeScript till of the docs, each with the ids of the behaviours that then fail, and perhaps
+ * with words of what one of them saw.
+ */
+const FAULTS: { what: string; fails: number[]; saw?: string; edits: [from: string, to: string][] }[] = [
   {
     what: 'books unpaid orders',
     fails: [4],
@@ -61,10 +64,8 @@ const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string]
   {
     what: 'takes nothing for a line without sku',
     fails: [11],
-    edits: [
-      ['qty > 0', 'qty > 1e9'],
-      ["'(SELECT CASE", "'(SELECT NULL AND CASE"],
-    ],
+    saw: 'no count has the pieces of its line',
+    edits: [['THEN min(sku)', 'THEN 0']],
   },
   {
     what: 'names no branch',
@@ -263,6 +264,7 @@ describe.concurrent('a till that', () => {
         );
         const { code, failed, notJudged, saw } = await judge([NODE, file], '--way', 'http');
         expect({ failed, notJudged }, saw).toEqual({ failed: fails, notJudged: [] });
+        for (const fault of faults) expect(saw).toContain(fault.saw ?? '');
         expect(code).toBe(3);
       },
       limitMs(300_000),
