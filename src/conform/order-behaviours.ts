@@ -1,5 +1,5 @@
 import Database from 'better-sqlite3';
-import type { NewOrder, OrderSnapshot } from '../sandbox/orders.ts';
+import type { NewOrder, OrderLine, OrderSnapshot } from '../sandbox/orders.ts';
 import { type Article, articlesOf, OTHER } from './articles.ts';
 import type { Behaviour } from './behaviour.ts';
 import type { Asked } from './gate.ts';
@@ -209,7 +209,8 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
       const order = stage.order(article(11), 3, { items: [{ sku, qty: 3, withModifier: true }] });
       await stage.fence();
       stage.acknowledged([order], 'The order');
-      return `${await stage.counted(article(11), qty - 3, 'The article')} ${await playUnknownLines(stage)}`;
+      const counted = await stage.counted(article(11), qty - 3, 'The article');
+      return `${counted} ${await playUnknownLines(stage, order.items[0] as OrderLine)}`;
     },
   },
   {
@@ -286,20 +287,20 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
   },
 ];
 
-/** Plays a line of an article that only the till knows, and one that nobody knows. Both have no `sku`. */
-async function playUnknownLines(stage: Stage): Promise<string> {
+/**
+ * Plays lines that have no `sku`: one of an article that only the till knows, and two of articles that nobody knows, of
+ * which one has modifiers and so no id. `line` is a line with modifiers.
+ */
+async function playUnknownLines(stage: Stage, line: OrderLine): Promise<string> {
   const [, own] = articlesOf(11) as [Article, Article];
-  const orders = [own.externalId, 'K-nobody'].map((externalId) => {
-    const { internalOrderId, items } = stage.order(article(11), 1, { status: 'pending' });
-    const product = { externalId, name: `Conform ${externalId}` };
-    stage.control.changeOrder(internalOrderId, {
-      items: items.map((item) => ({ ...item, product, amount: 2 })),
-    });
-    return stage.control.advanceOrder(internalOrderId, 'payment-approved') as OrderSnapshot;
+  const orders = [own.externalId, 'K-nobody', null].map((externalId) => {
+    const product = { externalId, name: `Conform ${externalId ?? 'with extras'}` };
+    const modifiers = externalId === null ? line.modifiers : [];
+    return stage.order(article(11), 1, { patch: { items: [{ ...line, product, amount: 2, modifiers }] } });
   });
   await stage.fence();
-  const [known, unknown] = orders as [OrderSnapshot, OrderSnapshot];
-  stage.unacknowledged(unknown, 'With a line of an article that nobody knows');
+  const [known, ...unknown] = orders as [OrderSnapshot, ...OrderSnapshot[]];
+  for (const order of unknown) stage.unacknowledged(order, 'With a line of an article that nobody knows');
   if (stage.acks(known.internalOrderId).length === 0)
     return 'Orders with a line without `sku` stay for a person.';
   const sql = `SELECT 1 FROM outbox WHERE kind = 'stock' AND json_extract(body, '$.qty') = ?

@@ -68,7 +68,7 @@ static class Till {
                 ORDER BY e.seq LIMIT 100", Place("seq"), Place("seq"));
             var page = rows.Select(row => new Event { Row = row, Items = Run(mirror,
                 @"SELECT sku, product_external_id, coalesce(quantity, 0) FROM order_items
-                WHERE order_id = ? AND coalesce(sku, product_external_id, product_id) IS NOT NULL", row[1]) }).ToList();
+                WHERE order_id = ?", row[1]) }).ToList();
             Run(mirror, "ROLLBACK");
             return page;
         }
@@ -88,7 +88,7 @@ static class Till {
             }
             Run(till, "INSERT OR IGNORE INTO tickets (order_id) VALUES (?)", id);
             Run(till, "UPDATE tickets SET total = ?, due = ? WHERE order_id = ?", one.Row[4], one.Row[5], id);
-            if (Run(till, "SELECT 1 FROM taken WHERE order_id = ? AND sku IS NULL AND qty > 0", id).Count > 0)
+            if (Run(till, "SELECT 1 FROM taken WHERE order_id = ? AND sku IS NULL", id).Count > 0)
                 Console.Error.WriteLine(id + " is not acknowledged, a person has to look: it has an article that is not known");
             else Run(till, "INSERT OR REPLACE INTO owed VALUES (?, ?)", id, seq);
         } else Run(till, "DELETE FROM tickets WHERE order_id = ?", id);

@@ -107,16 +107,16 @@ begin
   if (Event[3] = Env('TILL_STORE')) and ((Event[2] = '') or (Pos(' ' + Event[2] + ' ', TAKES_NOTHING) = 0)) then
   begin
     for Row in Run(Mirror, 'SELECT sku, product_external_id, coalesce(quantity, 0) FROM order_items' +
-      ' WHERE order_id = ? AND coalesce(sku, product_external_id, product_id) IS NOT NULL', [Event[1]]) do
+      ' WHERE order_id = ?', [Event[1]]) do
     begin
       Sku := Row[0];
-      if Sku = '' then Sku := Run(Ledger, OWN_SKU, [Row[1]])[0][0];
+      if (Sku = '') and (Row[1] <> '') then Sku := Run(Ledger, OWN_SKU, [Row[1]])[0][0];
       Run(Ledger, 'UPDATE stock SET qty = qty - ? WHERE sku = ?', [Row[2], Sku]);
       Run(Ledger, 'INSERT INTO taken VALUES (?, ?, ?)', [Event[1], Sku, Row[2]]);
     end;
     Run(Ledger, 'INSERT OR IGNORE INTO tickets (order_id) VALUES (?)', [Event[1]]);
     Run(Ledger, 'UPDATE tickets SET total = ?, due = ? WHERE order_id = ?', [Event[4], Event[5], Event[1]]);
-    if Length(Run(Ledger, 'SELECT 1 FROM taken WHERE order_id = ? AND sku = '''' AND qty > 0', [Event[1]])) > 0 then
+    if Length(Run(Ledger, 'SELECT 1 FROM taken WHERE order_id = ? AND sku = ''''', [Event[1]])) > 0 then
       WriteLn(StdErr, Event[1], ' is not acknowledged, a person has to look: it has an article that is not known')
     else
       Run(Ledger, 'INSERT OR REPLACE INTO owed VALUES (?, ?)', [Event[1], Event[0]]);

@@ -52,7 +52,7 @@ function readPage(SQLite3 $till): array {
               (SELECT CASE WHEN seq < ? THEN 0 ELSE ? END FROM sqlite_sequence WHERE name = 'order_events')
             ORDER BY e.seq LIMIT 100", [place($till, 'seq'), place($till, 'seq')]);
         foreach ($events as &$event) $event['items'] = run($mirror, 'SELECT sku, product_external_id AS id, coalesce(quantity, 0) AS qty
-            FROM order_items WHERE order_id = ? AND coalesce(sku, product_external_id, product_id) IS NOT NULL', [$event['order_id']]);
+            FROM order_items WHERE order_id = ?', [$event['order_id']]);
         return $events;
     } finally { $mirror->close(); }
 }
@@ -71,7 +71,7 @@ function book(SQLite3 $till, array $event): void {
         }
         run($till, 'INSERT OR IGNORE INTO tickets (order_id) VALUES (?)', [$id]);
         run($till, 'UPDATE tickets SET total = ?, due = ? WHERE order_id = ?', [$event['total'], $event['due'], $id]);
-        if (run($till, 'SELECT 1 FROM taken WHERE order_id = ? AND sku IS NULL AND qty > 0', [$id]))
+        if (run($till, 'SELECT 1 FROM taken WHERE order_id = ? AND sku IS NULL', [$id]))
             fwrite(STDERR, "$id is not acknowledged, a person has to look: it has an article that is not known\n");
         else run($till, 'INSERT OR REPLACE INTO owed VALUES (?, ?)', [$id, $event['seq']]);
     } else run($till, 'DELETE FROM tickets WHERE order_id = ?', [$id]);

@@ -48,11 +48,10 @@ def book(events):
                     report('booked', order_id, total)
                 db.execute('INSERT OR IGNORE INTO bookings (order_id) VALUES (?)', (order_id,))
                 db.execute('UPDATE bookings SET total = ?, due = ? WHERE order_id = ?', (total, due, order_id))
-                for line, (sku, external_id, product_id, qty) in enumerate(items):
-                    if sku or external_id or product_id:  # Else it is of no article, such as a fee.
-                        db.execute('INSERT INTO taken VALUES (?, ?, coalesce(?, %s), ?)' % OWN_SKU,
-                                   (order_id, line, sku, external_id, qty))
-                unknown = 'SELECT 1 FROM taken WHERE by = ? AND sku IS NULL AND qty > 0'
+                for line, (sku, external_id, qty) in enumerate(items):
+                    db.execute('INSERT INTO taken VALUES (?, ?, coalesce(?, %s), ?)' % OWN_SKU,
+                               (order_id, line, sku, external_id, qty))
+                unknown = 'SELECT 1 FROM taken WHERE by = ? AND sku IS NULL'
                 if db.execute(unknown, (order_id,)).fetchone():  # Not acknowledged: tillsync keeps its pieces back.
                     print('A person has to look: %s has an article that is not known' % order_id, file=sys.stderr)
                 else:

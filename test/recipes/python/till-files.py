@@ -23,7 +23,7 @@ def read_page():
         raise OSError(found['error']['message'])
     return [(order['seq'], order['orderId'], order['status'], order['storeExternalId'], order['amountToPay'],
              order['scheduledFor'] if order['isScheduled'] else None,
-             [(item['sku'], item['productExternalId'], item['productId'], item['quantity']) for item in order['items']])
+             [(item['sku'], item['productExternalId'], item['quantity']) for item in order['items']])
             for order in found['orders']]
 
 

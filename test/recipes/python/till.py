@@ -18,7 +18,7 @@ def read_page():
               CASE WHEN o.is_scheduled THEN o.scheduled_for END
             FROM order_events e LEFT JOIN orders o USING (order_id) WHERE e.seq > (SELECT CASE WHEN seq < ? THEN 0 ELSE ? END
               FROM sqlite_sequence WHERE name = 'order_events') ORDER BY e.seq LIMIT 100''', (place(), place())).fetchall()
-        lines = 'SELECT sku, product_external_id, product_id, quantity FROM order_items WHERE order_id = ?'
+        lines = 'SELECT sku, product_external_id, quantity FROM order_items WHERE order_id = ?'
         return [event + (mirror.execute(lines, (event[1],)).fetchall(),) for event in events]
 
 

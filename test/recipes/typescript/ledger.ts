@@ -49,12 +49,7 @@ export interface Event {
     amountToPay: number | null;
     isScheduled: boolean | null;
     scheduledFor: string | null;
-    items: {
-      sku: string | null;
-      productExternalId: string | null;
-      productId: string | null;
-      quantity: number | null;
-    }[];
+    items: { sku: string | null; productExternalId: string | null; quantity: number | null }[];
   } | null;
 }
 
@@ -79,11 +74,10 @@ function bookOne({ seq, orderId, order }: Event) {
     run('INSERT OR IGNORE INTO bookings (order_id) VALUES (?)', orderId);
     run('UPDATE bookings SET total = ?, due = ? WHERE order_id = ?', total, due, orderId);
     const take = `INSERT INTO taken VALUES (?, ?, coalesce(?, ${OWN_SKU}), ?)`;
-    // A line without any id is of no article, such as a fee.
-    for (const [line, { sku, productExternalId: id, productId, quantity }] of order.items.entries())
-      if (sku || id || productId) run(take, orderId, line, sku, id, quantity ?? 0);
+    for (const [line, { sku, productExternalId: id, quantity }] of order.items.entries())
+      run(take, orderId, line, sku, id, quantity ?? 0);
     // An order with an unknown article is not acknowledged, so tillsync keeps its pieces back.
-    if (all('SELECT 1 FROM taken WHERE by = ? AND sku IS NULL AND qty > 0', orderId).length > 0)
+    if (all('SELECT 1 FROM taken WHERE by = ? AND sku IS NULL', orderId).length > 0)
       console.error(`A person has to look: ${orderId} has an article that is not known`);
     else run('INSERT OR REPLACE INTO owed VALUES (?, ?)', orderId, seq);
   } else run('DELETE FROM bookings WHERE order_id = ?', orderId);
