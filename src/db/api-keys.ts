@@ -27,7 +27,7 @@ type ApiKeyRow = Omit<ApiKey, 'may'> & { may: string };
 
 /**
  * Named keys of the local API, stored in state.db. A change applies from the next request on, and to event streams and
- * held requests within a second. Methods throw `storage-…`.
+ * held GETs within a second. Methods throw `storage-…`.
  */
 export class ApiKeyRows {
   readonly #db: Database.Database;
