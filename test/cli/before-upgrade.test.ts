@@ -256,7 +256,9 @@ it('at a hub that stands in a shop, the files of that shop are restored too', as
   withState(own.state, () => {});
 });
 
-it('at a hub that stands in a shop, a copy that is missing there changes nothing, and a second run does the rest', async () => {
+it('at a hub that stands in a shop, a copy that is missing there changes nothing, and a second run does the rest', {
+  tags: ['bulk'],
+}, async () => {
   const { paths, own, run, json } = await upgradedHub();
   const copy = `${own.mirror}.before-upgrade`;
   renameSync(copy, `${copy}.away`);

@@ -163,7 +163,9 @@ describe('usage', () => {
     });
   });
 
-  test('a call to a disk that does not answer does not keep an ended command alive', async () => {
+  test('a call to a disk that does not answer does not keep an ended command alive', {
+    tags: ['bulk'],
+  }, async () => {
     const pipe = join(mkdtempSync(join(tmpdir(), 'tillsync-hanging-')), 'pipe');
     execFileSync('mkfifo', [pipe]);
     // Opening a pipe that nobody writes to does not return, as a call to a network disk that is off.

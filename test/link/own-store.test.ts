@@ -433,7 +433,9 @@ store = true`;
   });
 });
 
-test('own store: what its status, its API and its page name is typed with --own-store', async () => {
+test('own store: what its status, its API and its page name is typed with --own-store', {
+  tags: ['bulk'],
+}, async () => {
   const shop = machine();
   const hub = await shop.start(TWO_SHOPS);
   await until('the shop has its snapshot', () => taken(shop.mirror, 'snapshot-end') === 1);
@@ -478,7 +480,9 @@ test('own store: what its status, its API and its page name is typed with --own-
   expect(await drop('/v1')).toMatchObject({ error: { hint: '`tillsync outbox list` shows them.' } });
 });
 
-test('own store: what the hub holds of its counts is released by a command of the hub', async () => {
+test('own store: what the hub holds of its counts is released by a command of the hub', {
+  tags: ['bulk'],
+}, async () => {
   const shop = machine();
   const hub = await shop.start(TWO_SHOPS);
   const counts = Array.from({ length: 12 }, (_, n) => ({ externalId: `A-${n}`, qty: 0 }));

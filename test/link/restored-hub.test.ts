@@ -284,26 +284,30 @@ describe('a hub that is restored from a backup', () => {
     { before: ['B9'], since: [], keyed: ['B1', 'B2'], closed: ['B9'] },
     { before: ['B9'], since: ['invite B9'], keyed: ['B1', 'B2'], closed: [] },
     { before: ['B9'], since: ['rename B2 B9'], keyed: ['B1', 'B2'], closed: [] },
-  ])('takes over what people did since the backup: $before closed, then $since', async (given) => {
-    const chain = await openChain();
-    const { hub, clock } = chain;
-    for (const name of given.before) hub.services.state.hub.close({ branch: name, name }, clock.nowMs());
-    const file = await backUp(hub);
-    for (const [action, of, to] of given.since.map((each) => each.split(' '))) {
-      await clock.advance(1_000);
-      await hub.services.stores.write(({ audit }) =>
-        audit.note({
-          who: 'cli ana',
-          action: `branch.${action}` as AuditAction,
-          subject: `branch ${of}`,
-          detail: to === undefined ? null : `now ${to}`,
-        }),
-      );
-    }
-    expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: given.keyed });
-    await hub.start();
-    const closed = hub.services.state.hub.branches().filter(({ closedAt }) => closedAt !== null);
-    expect(closed.map(({ branch }) => branch)).toEqual(given.closed);
-    if ((given.since as string[]).includes('close Norte')) expect(closed[0]?.name).toBe('Norte');
-  });
+  ])(
+    'takes over what people did since the backup: $before closed, then $since',
+    { tags: ['bulk'] },
+    async (given) => {
+      const chain = await openChain();
+      const { hub, clock } = chain;
+      for (const name of given.before) hub.services.state.hub.close({ branch: name, name }, clock.nowMs());
+      const file = await backUp(hub);
+      for (const [action, of, to] of given.since.map((each) => each.split(' '))) {
+        await clock.advance(1_000);
+        await hub.services.stores.write(({ audit }) =>
+          audit.note({
+            who: 'cli ana',
+            action: `branch.${action}` as AuditAction,
+            subject: `branch ${of}`,
+            detail: to === undefined ? null : `now ${to}`,
+          }),
+        );
+      }
+      expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: given.keyed });
+      await hub.start();
+      const closed = hub.services.state.hub.branches().filter(({ closedAt }) => closedAt !== null);
+      expect(closed.map(({ branch }) => branch)).toEqual(given.closed);
+      if ((given.since as string[]).includes('close Norte')) expect(closed[0]?.name).toBe('Norte');
+    },
+  );
 });
