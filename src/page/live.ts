@@ -93,11 +93,15 @@ export class Live {
 
   async #status(): Promise<void> {
     const { api, store, onStatus } = this.#options;
+    const { signal } = this.#watching;
     const status = await api.get<StatusAnswer>('/status').catch((error) => {
+      const isLocked = signal.aborted || (error instanceof ApiFault && error.code === 'unauthorized');
       // A proxy answers even if tillsync does not, so its errors count as a lost connection too.
-      if (!(error instanceof ApiFault && error.code === 'unauthorized')) store.set({ link: 'lost' });
+      if (!isLocked) store.set({ link: 'lost' });
       throw error;
     });
+    // After a stop the page may be locked, or read with another key.
+    if (signal.aborted) return;
     store.set({ status, link: 'live', nowMs: Date.parse(status.at) });
     onStatus();
     if (status.role !== 'hub') return;
