@@ -281,8 +281,9 @@ const FAULTS: Fault[] = [
     ...{ code: 'orders.unbooked', level: 'amber', growsOld: true },
     async open(place) {
       const { control } = place.sandbox;
-      const daemon = await place.run();
+      // Before the start, whose poll brings it. Its callback may come before tillsync has registered for callbacks.
       const before = control.createOrder({ status: 'picker-pending' });
+      const daemon = await place.run();
       await until('the order is here', () => place.mirrorRows().length > 0);
       const pos = inbox(place);
       pos.prepare('INSERT INTO order_acks (order_id) VALUES (?)').run(before.internalOrderId);

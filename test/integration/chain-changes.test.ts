@@ -25,8 +25,9 @@ describe.skipIf(!hasNatsServer)('a chain that changes, with a real server', () =
     hub = await chain.startHub();
   };
   const renamed = async (from: string, to: string) => {
-    const typed = await chain.hub.command('branch', 'rename', from, to);
-    expect(typed, typed.stderr).toMatchObject({ code: 0 });
+    // A hub that has just started is refused until it has read its branches.
+    const isDone = async () => (await chain.hub.command('branch', 'rename', from, to)).code === 0;
+    await until(`${from} is ${to}`, isDone, 60_000);
   };
   const linkOf = ({ storage }: BranchPlace) =>
     rowsOf<{ message: string }>(storage, "SELECT message FROM freshness WHERE subject = 'hub.link'")[0]
