@@ -215,10 +215,12 @@ function lineColumns(config: Config): CsvColumns<OrderLine> {
   return { ...Object.fromEntries(columns), ...LINE_COLUMNS };
 }
 
-function isAhead(after: number, newest: number): TillsyncError {
+/** Throws `feed-restarted` if the place is ahead of the feed, whose mirror is new then. */
+function refuseAheadOf(newest: number, after: number): void {
+  if (after <= newest) return;
   const message = `The newest event is ${newest}, so no order can have changed after ${after}.`;
   const hint = 'The mirror was made anew. Start again with --after 0; orders you know come again.';
-  return new TillsyncError('feed-restarted', message, { hint });
+  throw new TillsyncError('feed-restarted', message, { hint });
 }
 
 /** Number of orders that are listed without `--limit`. */
@@ -270,8 +272,7 @@ const list = command({
       if (due && after !== undefined)
         throw new TillsyncError('usage', '--due and --after sort differently: give one.');
       const timeZone = config.orders.timezone;
-      const newest = mirror.orders.newestSeq();
-      if (after !== undefined && after > newest) throw isAhead(after, newest);
+      if (after !== undefined) refuseAheadOf(mirror.orders.newestSeq(), after);
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
       const named =
         branch === undefined ? undefined : namedBranch(configuredBranches(config, mirror), branch);
