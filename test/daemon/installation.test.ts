@@ -51,14 +51,15 @@ const NO_TOKENS = {
 } as const;
 
 describe('commands in texts are as they are typed', () => {
+  const packaged = {
+    program: 'tillsync',
+    needsSudo: true,
+    storage: '/var/lib/tillsync',
+    configFile: null,
+    unit: 'tillsync.service',
+  } as const;
+
   test('on the packaged machine, for a second company, and in a checkout', () => {
-    const packaged = {
-      program: 'tillsync',
-      needsSudo: true,
-      storage: '/var/lib/tillsync',
-      configFile: null,
-      unit: 'tillsync.service',
-    } as const;
     expect(wordsOf(packaged)).toMatchObject({
       tillsync: 'sudo tillsync',
       start: 'sudo systemctl start tillsync',
@@ -82,26 +83,19 @@ describe('commands in texts are as they are typed', () => {
   });
 
   test('with --own-store for the shop on the machine of the hub, where the command takes it', () => {
-    const hub = {
-      program: 'tillsync',
-      needsSudo: true,
-      storage: '/var/lib/tillsync',
-      configFile: null,
-      unit: 'tillsync.service',
-    };
-    setInstallation(() => ({ ...hub, isOwnStore: true }), ['status'], ['auth']);
+    setInstallation(() => ({ ...packaged, isOwnStore: true }), ['status'], ['auth']);
     const text = 'See {tillsync} outbox list; run: {tillsync} auth set, or: {start}';
     const typed =
       'See sudo tillsync --own-store outbox list; run: sudo tillsync auth set, or: sudo systemctl start tillsync';
     expect(formatCommands(text)).toBe(typed);
     expect(sameCommandWithSudo()).toBe('sudo tillsync --own-store status');
-    setInstallation(() => hub, ['run'], ['auth']);
+    setInstallation(() => packaged, ['run'], ['auth']);
     setOwnStoreCheck(() => true);
     expect(formatCommands(text)).toBe(typed);
     setOwnStoreCheck(() => false);
     expect(formatCommands(text)).toBe(typed.replace(' --own-store', ''));
     setInstallation();
-    expect(wordsOf({ ...hub, unit: null, isOwnStore: true }).start).toBe('sudo tillsync run');
+    expect(wordsOf({ ...packaged, unit: null, isOwnStore: true }).start).toBe('sudo tillsync run');
   });
 
   test.skipIf(process.geteuid?.() !== 0)('with sudo where a service user owns what is stored', () => {
