@@ -206,9 +206,10 @@ export const ackResult = z.object({
   state: z
     .enum(['new', 'known', 'unheard', 'rejected'])
     .describe(
-      '`known`: acknowledged before; `unheard`: noted, though the mirror has no such order yet; `rejected`: not taken',
+      '`known`: acknowledged before; `unheard`: noted, though the mirror has no such order yet; `rejected`: not taken, ' +
+        'for example an order number in place of an `orderId`',
     ),
-  message: z.string().optional().describe('Why it was rejected'),
+  message: z.string().optional().describe('Why it was rejected; with an order number, its `orderId`'),
 });
 
 export const ackAnswer = z.object({

@@ -8,7 +8,7 @@ import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import type { Explanation } from '../health/explain.ts';
 import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
-import { isEnded, type OrderHistory } from '../orders/order.ts';
+import { isEnded, type OrderHistory, orderCode } from '../orders/order.ts';
 import { EXIT, printable } from './cli.ts';
 import { choice, command, group, parsed, spokenFaults, whole, withReaders, withServices } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
@@ -119,12 +119,6 @@ function historyText({ events, acknowledged, refused }: OrderHistory, timeZone: 
       ? ''
       : `An acknowledgement was refused at ${whenIn(refused.at, timeZone)}: ${refused.message}\n`;
   return `${events.length === 0 ? '' : `\n${statuses}`}\n${booked}\n${not}`;
-}
-
-/** Returns a typed order number, such as `1005` or `#1005`; undefined if the word is no number. */
-function orderCode(word: string): number | undefined {
-  const digits = /^#?(\d{1,15})$/.exec(word.trim())?.[1];
-  return digits === undefined ? undefined : Number(digits);
 }
 
 /**

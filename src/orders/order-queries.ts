@@ -11,6 +11,7 @@ import {
   type OrderFilter,
   type OrderHistory,
   type OrderSource,
+  REFUSED_ACKS_OF,
   type Unreadable,
   type WaitingOrder,
 } from './order.ts';
@@ -116,8 +117,9 @@ function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
 /** Returns the history of one order. Reads the whole feed, so it must not be called in loops. */
 export function orderHistory(db: Database.Database, orderId: string): OrderHistory {
   const events = db.prepare<[string], OrderEvent>(`${EVENT} WHERE order_id = ? ORDER BY seq`).all(orderId);
-  const why = 'SELECT refused_at AS at, seq, message FROM refused_acks WHERE order_id = ?';
-  const refused = sqlOf(db).row<NonNullable<OrderHistory['refused']>>(why, orderId) ?? null;
+  const why = `SELECT refused_at AS at, seq, message FROM refused_acks WHERE ${REFUSED_ACKS_OF}
+    ORDER BY refused_at DESC LIMIT 1`;
+  const refused = sqlOf(db).row<NonNullable<OrderHistory['refused']>>(why, { orderId }) ?? null;
   return { events, acknowledged: acknowledgementOf(db, orderId), refused };
 }
 

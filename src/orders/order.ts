@@ -17,6 +17,20 @@ export type OrderFields = Partial<Omit<MirroredOrder, 'orderId' | 'seq' | 'updat
 /** Longest accepted order id, in UTF-16 units. */
 export const ORDER_ID_LENGTH_MAX = 512;
 
+/** Returns an order's number as a person or a POS writes it, such as `1005` or `#1005`; undefined if it is none. */
+export function orderCode(word: string): number | undefined {
+  const digits = /^#?(\d{1,15})$/.exec(word.trim())?.[1];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+/**
+ * SQL condition for the rows of `refused_acks` that were about the order `@orderId`: by its id, or by its number, which
+ * is refused because it is no id.
+ */
+export const REFUSED_ACKS_OF = `(order_id = @orderId OR (
+  order_id = (SELECT CAST(o.code AS TEXT) FROM orders o WHERE o.order_id = @orderId)
+  AND NOT EXISTS (SELECT 1 FROM orders o WHERE o.order_id = refused_acks.order_id)))`;
+
 /** Content of one record or notification of an order. */
 export interface OrderReading {
   orderId: string;

@@ -3,7 +3,7 @@ import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeq, newestSeqAt } from '../orders/mirror-file.ts';
-import { IS_OPEN, type OrderEvent, takesNothing } from '../orders/order.ts';
+import { IS_OPEN, type OrderEvent, orderCode, REFUSED_ACKS_OF, takesNothing } from '../orders/order.ts';
 import type { AckBranch, Acknowledgement, AckResult } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { HoldingBranches } from './holding-branches.ts';
@@ -199,6 +199,8 @@ export class Reservations {
       }
       const order = this.#order(orderId);
       if (!order) {
+        const number = this.#refusalOfNumber(orderId);
+        if (number !== undefined) return rejected(number);
         const note = `INSERT INTO order_acks (order_id, branch, acked_at, source, waits_since) VALUES (?, ?, ?, ?, ?)
           ON CONFLICT DO NOTHING`;
         this.#sql.run(note, orderId, branch?.name ?? '', at, source, beforeInbox ?? null);
@@ -222,13 +224,29 @@ export class Reservations {
           waits_since = CASE WHEN coalesce(seq, 0) <= @asOf THEN @waitsSince ELSE waits_since END
           WHERE @isNews OR seq IS NULL OR edited_seq <= @asOf`;
       const facts = { orderId, store, at, source, asOf, isNews: Number(isNews) };
-      this.#sql.run('DELETE FROM refused_acks WHERE order_id = ?', orderId);
+      this.#sql.run(`DELETE FROM refused_acks WHERE ${REFUSED_ACKS_OF}`, { orderId });
       return {
         orderId,
         state:
           this.#sql.run(ack, { ...facts, waitsSince: beforeInbox ?? null }).changes > 0 ? 'new' : 'known',
       };
     });
+  }
+
+  /**
+   * Returns why an unknown id is refused that is the number of an order; undefined if it is none. Noted as an id, it
+   * would wait for ever, and the order would stay unbooked.
+   */
+  #refusalOfNumber(word: string): string | undefined {
+    const code = orderCode(word);
+    if (code === undefined) return undefined;
+    const byCode = 'SELECT order_id FROM orders WHERE code = ? ORDER BY seq DESC LIMIT 3';
+    const [first, ...others] = this.#sql.values<string>(byCode, code);
+    if (first === undefined) return undefined;
+    const ids = [first, ...others].join(', ');
+    return others.length === 0
+      ? `${word} is an order number, not an orderId. Order ${code} has the orderId ${ids}: acknowledge that.`
+      : `${word} is an order number, not an orderId. Orders with that number have the orderIds ${ids}: acknowledge the right one.`;
   }
 
   /** Whether an order is known, and neither its store nor any of its steps belongs to these branches (internal ids). */

@@ -351,6 +351,23 @@ it('records what the POS has booked', async () => {
   expect(rows('SELECT order_id FROM order_acks ORDER BY 1')).toHaveLength(2);
 });
 
+it('refuses an order number in place of an orderId, and says the orderId; an id of the same text wins', async () => {
+  const orderId = await keepOrder(32);
+  const ack = async (...ids: unknown[]) => {
+    const { status, body } = await call('/orders/ack', ids);
+    return { status, results: body.results as { state: string; message?: string }[] };
+  };
+  const numbers = await ack('32', '#32', { orderId: '0032', seq: 1 }, '33');
+  expect(numbers.status).toBe(207);
+  expect(numbers.results.map(({ state }) => state)).toEqual(['rejected', 'rejected', 'rejected', 'unheard']);
+  expect(numbers.results[0]?.message).toBe(
+    `32 is an order number, not an orderId. Order 32 has the orderId ${orderId}: acknowledge that.`,
+  );
+  expect(rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: '33' }]);
+  await keepOrder(40, { internalOrderId: '32' });
+  expect((await ack('32')).results).toMatchObject([{ orderId: '32', state: 'new' }]);
+});
+
 it('tells the status, as documented', async () => {
   await keepOrder(7);
   await keepProducts(2);

@@ -290,7 +290,7 @@ test('an order is acknowledged by the number that the alarm names, and what the 
   expect(several).toMatchObject({ code: 2, stdout: '' });
   expect(several.stderr).toMatch(/2 orders have the number 1008:\n +ord-[de] .*\n +ord-[de] /);
   expect(await booked('ord-a')).toBe(false);
-  // The word 1006 is an order's id and another order's number; the id is preferred. Standard input is read as ids only.
+  // The word 1006 is an order's id and another order's number; the id is preferred. Standard input has ids only.
   expect(await ack(['1005', '1006'])).toMatchObject({
     code: 0,
     results: [
@@ -301,7 +301,9 @@ test('an order is acknowledged by the number that the alarm names, and what the 
   expect(await booked('ord-a')).toBe(true);
   expect(await ack([], '1007\n')).toMatchObject({
     code: 3,
-    results: [{ orderId: '1007', state: 'unheard' }],
+    results: [
+      { orderId: '1007', state: 'rejected', message: expect.stringContaining('has the orderId ord-c') },
+    ],
   });
   expect(await booked('ord-c')).toBe(false);
   const later = await invoke(['feed', 'ack', '1005', '4711'], { env: setUp });

@@ -1,4 +1,5 @@
 import { expect, it, onTestFinished } from 'vitest';
+import { orderHistory } from '../../src/orders/order-queries.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import type { InboxAck, InboxBatch } from '../../src/outbox/inbox.ts';
 import { HOLDING, holding } from './held-back-steps.ts';
@@ -52,6 +53,22 @@ it('an acknowledgement of the inbox is as of the event that it names, and one ah
   ingest(out, { acks: [ack('o2', { seq: 2 })] });
   expect(out.db.prepare('SELECT count(*) FROM refused_acks').pluck().get()).toBe(0);
   expect(wanted(out)).toBe(17);
+});
+
+it('an order number in the inbox is refused with the orderId, until that order is acknowledged', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  out.db.prepare("UPDATE orders SET code = 32 WHERE order_id = 'o1'").run();
+  const { acks } = ingest(out, { acks: [ack('32')] });
+  expect(acks).toMatchObject([{ orderId: '32', state: 'rejected' }]);
+  expect(orderHistory(out.db, 'o1').refused?.message).toContain('Order 32 has the orderId o1');
+  expect(out.db.prepare('SELECT count(*) FROM order_acks').pluck().get()).toBe(0);
+  order(out, 'o2', 'B1', [['B', 1]]);
+  out.db.prepare("UPDATE orders SET code = 32 WHERE order_id = 'o2'").run();
+  const several = ingest(out, { acks: [ack('32', { seq: 1 })] }).acks[0]?.message;
+  expect(several).toContain('Orders with that number have the orderIds o2, o1');
+  ingest(out, { acks: [ack('o1')] });
+  expect(orderHistory(out.db, 'o2').refused).toBe(null);
 });
 
 it('an acknowledgement in the inbox is as of the event that was the newest when it was inserted', () => {
