@@ -32,6 +32,11 @@ export function programVersion(): string {
   return String((JSON.parse(text) as { version?: unknown }).version);
 }
 
+/** Returns the User-Agent of every request, because gateways refuse requests without one. */
+export function userAgent(): string {
+  return `tillsync/${programVersion()}`;
+}
+
 /** Returns the shop's name for people: `shop.name`, else `alarms.name`, else the machine's name. */
 export function shopName({ shop, alarms }: Pick<Config, 'shop' | 'alarms'>): string {
   return shop.name || alarms.name || hostname();

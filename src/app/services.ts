@@ -17,6 +17,7 @@ import { OutboxService } from '../outbox/outbox.ts';
 import { MirrorStores } from '../outbox/repositories.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
+import { userAgent } from './installation.ts';
 import { configuredBranches, configuredSafety, ownBranch } from './read-only-services.ts';
 import { openState, type State } from './state.ts';
 import { prepareStorage } from './storage.ts';
@@ -221,7 +222,10 @@ function connect(
   mirror: Mirror,
   limited: Recently,
 ): PlatformClient {
-  const own = () => (isBranch(config) ? NO_PLATFORM : createHttpTransport({ ...config.platform, clock }));
+  const own = () =>
+    isBranch(config)
+      ? NO_PLATFORM
+      : createHttpTransport({ ...config.platform, userAgent: userAgent(), clock });
   const direct = transport ?? own();
   const { health } = mirror;
   const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { type Clock, formatDuration, type Random } from '../core/time.ts';
+import type { Clock, Random } from '../core/time.ts';
 import type { BootTime, Holders } from '../db/lease.ts';
 import { preparedOnUse, storing } from '../db/sqlite.ts';
 import {
@@ -13,7 +13,14 @@ import {
   type Wait,
   type WaitReason,
 } from './platform.ts';
-import { retryAfterMs } from './retry-after.ts';
+import {
+  type BlockHistory,
+  type BlockRecord,
+  blockedError,
+  forbiddenError,
+  judgeForbidden,
+  retryAfterMs,
+} from './refusals.ts';
 import { type CallAnswer, sentMessage, serverDateMs } from './transport.ts';
 
 /**
@@ -43,29 +50,6 @@ export interface SlotTicket {
 type SlotGrant = { granted: true; ticket: SlotTicket } | { granted: false; wait: Wait };
 
 type BlockScope = 'all' | Endpoint;
-
-interface BlockRecord {
-  /** Endpoint whose 403 started the block. */
-  endpoint: Endpoint;
-  durationMs: number;
-  /** Milliseconds since the block ended; negative while it lasts. */
-  endedMsAgo: number;
-  message: string;
-  /**
-   * Whether another endpoint (`othersAnswered`) or `endpoint` itself (`endpointAnswered`) answered 2xx after the block.
-   */
-  othersAnswered: boolean;
-  endpointAnswered: boolean;
-}
-
-interface BlockHistory {
-  /** Number of calls of all endpoints, and of `order.all`, in the current window. */
-  requests: number;
-  orders: number;
-  /** Last block of all endpoints, and last block of this endpoint alone; null if there was none. */
-  all: BlockRecord | null;
-  own: BlockRecord | null;
-}
 
 interface SlotRow {
   generation: number;
@@ -388,41 +372,6 @@ export class RateStore {
   }
 }
 
-const FIRST_MS = 60_000;
-const LONGEST_MS = 3_600_000;
-const FORBIDDEN_MS = 3_600_000;
-/** A 403 within this time after the end of a block counts as a continuation of the block. */
-const AGAIN_MS = 3_600_000;
-
-/**
- * Decides what a 403 means.
- *
- * The document has one reason: the anti-abuse limit was exceeded, and the token is blocked for a while. So all calls
- * stop at once. The block lasts one window if tillsync's own calls can explain the 403 (half of a limit is enough,
- * because other programs may use the token), else a minute. If a 403 follows within an hour after the block, the next
- * block lasts twice as long, up to an hour.
- *
- * Servers also answer 403 if a token has no permission for one endpoint. A blocked token is refused everywhere. So if
- * another endpoint answered 2xx after the block, and the same endpoint answers 403 again, only that one is blocked.
- *
- * `known` means that the call was sent before the present block, so its answer says nothing new.
- */
-function judgeForbidden(
-  { requests, orders, all, own }: BlockHistory,
-  limits: PlatformLimits,
-  endpoint: Endpoint,
-): { kind: 'known' | 'block' | 'forbidden'; waitMs: number } {
-  if (all && all.endedMsAgo < 0) return { kind: 'known', waitMs: -all.endedMsAgo };
-  const deniedBefore = own !== null && !own.endpointAnswered;
-  const othersGoOn = all !== null && all.endpoint === endpoint && all.othersAnswered && !all.endpointAnswered;
-  if (deniedBefore || othersGoOn) return { kind: 'forbidden', waitMs: FORBIDDEN_MS };
-  const isExplained = requests >= limits.requestsPerWindow / 2 || orders >= limits.ordersPerWindow / 2;
-  const firstMs = isExplained ? limits.windowMs : FIRST_MS;
-  if (all === null || all.endedMsAgo >= AGAIN_MS) return { kind: 'block', waitMs: firstMs };
-  const longestMs = Math.max(firstMs, LONGEST_MS);
-  return { kind: 'block', waitMs: Math.min(Math.max(firstMs, all.durationMs * 2), longestMs) };
-}
-
 export interface RateBudgetOptions {
   ledger: RateStore;
   limits: PlatformLimits;
@@ -573,28 +522,4 @@ export class RateBudget {
       this.#o.log.warn({ err: error }, 'The rate budget could not be written.');
     }
   }
-}
-
-function blockedError(endpoint: Endpoint, waitMs: number, message: string): TillsyncError {
-  return new TillsyncError(
-    'blocked',
-    `The platform blocked the token (403 to ${endpoint}: ${message}); all calls rest for ${formatDuration(waitMs)}.`,
-    {
-      httpStatus: 403,
-      retryAfterMs: waitMs,
-      hint: 'tillsync goes on by itself; look for another program that uses the same token.',
-    },
-  );
-}
-
-function forbiddenError(endpoint: Endpoint, waitMs: number, message: string): TillsyncError {
-  return new TillsyncError(
-    'forbidden',
-    `The platform does not allow ${endpoint} with this token (403: ${message}), while other calls go through.`,
-    {
-      httpStatus: 403,
-      retryAfterMs: waitMs,
-      hint: "Ask the platform's support to allow it for this company; it is tried again within the hour.",
-    },
-  );
 }

@@ -1,5 +1,7 @@
+import type { Readable } from 'node:stream';
 import type { Agent, Dispatcher } from 'undici';
 import type { z } from 'zod';
+import { ACCEPTED_CODINGS, codingOf, DecodeError, decoded } from '../core/content-coding.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import type { Endpoint } from './platform.ts';
@@ -105,8 +107,9 @@ function codeOf(error: unknown): string | undefined {
 /** Sends requests to the platform. Tests and simulations use a transport without a network. */
 export interface Transport {
   /**
-   * Sends a request once and reads the whole answer. Throws `platform-unreachable` if the answer is not complete in
-   * time, `platform-garbled` if it is larger than `bodyMaxBytes`, and `aborted` at the signal.
+   * Sends a request once and reads the whole answer, decoded. Throws `platform-unreachable` if the answer is not
+   * complete in time, `platform-garbled` if it is larger than `bodyMaxBytes` or cannot be decoded, and `aborted` at the
+   * signal. An answer with a status from 400 on that fails so has an empty body, because its status says enough.
    */
   send(request: TransportRequest): Promise<TransportAnswer>;
   close(): Promise<void>;
@@ -135,6 +138,7 @@ export interface TransportAnswer {
   status: number;
   /** Headers with names in lower case. */
   headers: Record<string, string>;
+  /** The body without its content coding. */
   bytes: Uint8Array;
 }
 
@@ -153,8 +157,9 @@ const CONNECTIONS = 8;
 
 /** Creates a transport for HTTP/1.1, with undici agents of its own. */
 export function createHttpTransport(
-  options: PlatformWay & { clock: Clock; connectTimeoutMs?: number },
+  options: PlatformWay & { userAgent: string; clock: Clock; connectTimeoutMs?: number },
 ): Transport {
+  const { userAgent } = options;
   const base = options.baseUrl.replace(/\/+$/, '');
   const address = addressOf(base);
   const proxy = proxyOf(options);
@@ -169,7 +174,14 @@ export function createHttpTransport(
     const agent = (more: Agent.Options) =>
       proxy === undefined
         ? new Agent({ ...common, ...more })
-        : new ProxyAgent({ ...common, ...more, uri: proxy, requestTls: connect, proxyTls: connect });
+        : new ProxyAgent({
+            ...common,
+            ...more,
+            uri: proxy,
+            headers: { 'user-agent': userAgent },
+            requestTls: connect,
+            proxyTls: connect,
+          });
     return {
       kept: agent({ connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
       fresh: agent({ pipelining: 0 }),
@@ -183,16 +195,19 @@ export function createHttpTransport(
         agents ??= madeAgents(undici);
         const answer = await undici.request(base + wanted.path, {
           method: wanted.method as Dispatcher.HttpMethod,
-          headers: wanted.headers,
+          headers: { 'user-agent': userAgent, 'accept-encoding': ACCEPTED_CODINGS, ...wanted.headers },
           body: wanted.body ?? null,
           dispatcher: wanted.freshConnection ? agents.fresh : agents.kept,
           signal: limit.signal,
         });
-        return {
-          status: answer.statusCode,
-          headers: flattened(answer.headers),
-          bytes: await readBody(answer.body, Number(answer.headers['content-length']), wanted.bodyMaxBytes),
-        };
+        const status = answer.statusCode;
+        const headers = flattened(answer.headers);
+        try {
+          return { status, headers, bytes: await readBody(answer.body, headers, wanted.bodyMaxBytes) };
+        } catch (error) {
+          if (status < 400 || wanted.signal?.aborted) throw error;
+          return { status, headers, bytes: new Uint8Array() };
+        }
       } catch (error) {
         throw error instanceof TillsyncError
           ? error
@@ -234,8 +249,42 @@ function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   };
 }
 
-/** Reads a body into one buffer of the announced length, so that a large answer is in memory only once. */
+/** Decodes a body into one buffer of the announced length, so that a large answer is in memory only once. */
 async function readBody(
+  body: Readable,
+  headers: TransportAnswer['headers'],
+  maxBytes: number,
+): Promise<Uint8Array> {
+  const header = headers['content-encoding'];
+  const coding = codingOf(header);
+  if (coding === undefined) {
+    // Without this listener, undici's error about the unread rest would end the process.
+    body.on('error', () => {}).destroy();
+    const named = bounded(header ?? '', { secrets: [] }).slice(0, 40);
+    throw new TillsyncError('platform-garbled', `The platform's answer is encoded as ${named}.`, {
+      hint: `tillsync asks for ${ACCEPTED_CODINGS} alone. A proxy may stand in between; check platform.base_url from this machine.`,
+    });
+  }
+  if (coding === null) return gather(body, Number(headers['content-length']), maxBytes);
+  try {
+    return await gather(decoded(body, coding, maxBytes), 0, maxBytes);
+  } catch (error) {
+    if (!(error instanceof DecodeError)) throw error;
+    if (error.reason === 'too-large') throw tooLarge(maxBytes);
+    throw new TillsyncError(
+      'platform-garbled',
+      `The platform's answer says that it is encoded as ${coding}, and it is not.`,
+      { cause: error },
+    );
+  }
+}
+
+function tooLarge(maxBytes: number): TillsyncError {
+  return new TillsyncError('platform-garbled', `The platform's answer is larger than ${maxBytes} bytes.`);
+}
+
+/** Gathers a body of at most `maxBytes`. `saidBytes` is the size that the header announces, if any. */
+async function gather(
   body: AsyncIterable<Uint8Array>,
   saidBytes: number,
   maxBytes: number,
@@ -246,9 +295,7 @@ async function readBody(
   for await (const chunk of body) {
     const end = size + chunk.length;
     // An error in the loop closes the stream and its connection.
-    if (end > maxBytes) {
-      throw new TillsyncError('platform-garbled', `The platform's answer is larger than ${maxBytes} bytes.`);
-    }
+    if (end > maxBytes) throw tooLarge(maxBytes);
     if (end > whole.length) {
       const wider = Buffer.allocUnsafeSlow(Math.max(end, 2 * whole.length));
       wider.set(whole.subarray(0, size));

@@ -5,6 +5,7 @@ import https from 'node:https';
 import { connect as connectPlain, isIP, type Socket } from 'node:net';
 import { connect as connectSecure } from 'node:tls';
 import { Agent, request } from 'undici';
+import { userAgent } from '../app/installation.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { PROBE_HEADER } from '../orders/callback-log.ts';
@@ -90,7 +91,12 @@ async function statusOf(
   try {
     const answer = await request(url, {
       method: 'POST',
-      headers: { 'content-type': 'application/json', 'x-webhook-secret': secret, [PROBE_HEADER]: '1' },
+      headers: {
+        'user-agent': userAgent(),
+        'content-type': 'application/json',
+        'x-webhook-secret': secret,
+        [PROBE_HEADER]: '1',
+      },
       body,
       dispatcher,
       signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
@@ -167,6 +173,7 @@ async function throughProxy(proxy: string, to: Address, signal: AbortSignal): Pr
     path: `${host}:${to.port}`,
     headers: {
       host: `${host}:${to.port}`,
+      'user-agent': userAgent(),
       ...(username !== '' && {
         'proxy-authorization': `Basic ${Buffer.from(credentials).toString('base64')}`,
       }),

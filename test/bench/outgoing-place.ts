@@ -45,7 +45,11 @@ export async function openOutgoingPlace(options: {
     latencyMs: [0, 50],
     seed: { branches: [{ subsidiaryId: BRANCH, externalId: 'B1' }], products: options.products },
   });
-  const http = createHttpTransport({ baseUrl: place.sandbox.url, clock: systemClock });
+  const http = createHttpTransport({
+    userAgent: 'tillsync/test',
+    baseUrl: place.sandbox.url,
+    clock: systemClock,
+  });
   const daemon: Daemon = await startDaemon({
     config: {
       ...place.config,

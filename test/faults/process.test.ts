@@ -160,7 +160,7 @@ describe('the sign of life for the service manager', () => {
     // With a faster clock, or without an access token from the start, calls would time out on a busy machine.
     const clock = hastyClock(120);
     const { token, refreshToken } = place.sandbox.issueTokens();
-    const transport = createHttpTransport({ baseUrl: place.sandbox.url, clock });
+    const transport = createHttpTransport({ userAgent: 'tillsync/test', baseUrl: place.sandbox.url, clock });
     let isStuck = false;
     const daemon = await startDaemon({
       config: { ...place.config, orders: { ...place.config.orders, poll: '* * * * *' } },

@@ -55,7 +55,7 @@ function clientOf(sandbox: Sandbox, path: string, laterMs = 0) {
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + laterMs };
   const state = tempState(clock, path);
   return new PlatformClient({
-    transport: createHttpTransport({ baseUrl: sandbox.url, clock: systemClock }),
+    transport: createHttpTransport({ userAgent: 'tillsync/test', baseUrl: sandbox.url, clock: systemClock }),
     ledger: state.ledger,
     tokens: state.tokens,
     limits,

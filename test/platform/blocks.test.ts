@@ -30,7 +30,7 @@ test('a block that comes again is doubled, up to an hour', async () => {
   r.sandbox.control.setFault({ kind: 'block', delayMs: 24 * HOUR_MS });
   const lengths: (number | undefined)[] = [];
   for (let i = 0; i < 9; i++) {
-    const error = await r.fault(i % 2 === 0 ? platform.productGet(sku) : platform.webhookGet());
+    const error = await r.fault(i % 2 === 0 ? platform.productGet(sku) : platform.productList(list));
     expect(error.code).toBe('blocked');
     lengths.push(error.retryAfterMs && error.retryAfterMs / 60_000);
     await r.clock.advance(error.retryAfterMs ?? 0);
@@ -60,15 +60,15 @@ test('403s to calls that were under way together are one block', async () => {
   const [a, b] = [r.client(), r.client()];
   r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'product.get' });
   const first = r.fault(a.productGet(sku));
-  const second = r.fault(b.webhookGet());
+  const second = r.fault(b.productList(list));
   expect((await first).code).toBe('blocked');
   expect((await second).code).toBe('blocked');
-  expect(r.state.ledger.blockHistory('webhook.get', documentLimits).all?.durationMs).toBe(60_000);
-  // The second 403 answers a call that was sent before the block, so it does not show that only `webhook.get` is
+  expect(r.state.ledger.blockHistory('product.list', documentLimits).all?.durationMs).toBe(60_000);
+  // The second 403 answers a call that was sent before the block, so it does not show that only `product.list` is
   // refused: a later 403 blocks all endpoints again.
   await r.clock.advance(60_000);
-  r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'webhook.get' });
-  expect((await r.fault(b.webhookGet())).code).toBe('blocked');
+  r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'product.list' });
+  expect((await r.fault(b.productList(list))).code).toBe('blocked');
 });
 
 test('a 403 to a call that has been answered since the last block is a block again', async () => {
@@ -86,27 +86,51 @@ test('a 403 to a call that has been answered since the last block is a block aga
 test('a 403 that stays on one endpoint while others answer is a matter of permission', async () => {
   const r = await rig();
   const platform = r.client();
-  const fault = r.sandbox.control.setFault({ kind: 'forbid', endpoint: 'webhook.get' });
-  expect((await r.fault(platform.webhookGet())).code).toBe('blocked');
+  const read = () => platform.productList(list);
+  const fault = r.sandbox.control.setFault({ kind: 'forbid', endpoint: 'product.list' });
+  expect((await r.fault(read())).code).toBe('blocked');
   await r.run(platform.productGet(sku));
-  expect(await r.fault(platform.webhookGet())).toMatchObject({ code: 'forbidden', retryable: false });
-  const calls = r.sandbox.control.calls('webhook.get').length;
+  expect(await r.fault(read())).toMatchObject({ code: 'forbidden', retryable: false });
+  const calls = r.sandbox.control.calls('product.list').length;
   const at = r.clock.monotonicMs();
-  const again = await r.fault(platform.webhookGet(), 1000);
+  const again = await r.fault(read(), 1000);
   expect(again.code).toBe('forbidden');
   expect(again.retryAfterMs).toBeGreaterThan(HOUR_MS - 60_000);
   await r.run(platform.productGet(sku));
-  await r.run(platform.productList(list));
+  await r.run(platform.webhookGet());
   expect(r.clock.monotonicMs() - at).toBeLessThan(5000);
-  expect(r.sandbox.control.calls('webhook.get')).toHaveLength(calls);
+  expect(r.sandbox.control.calls('product.list')).toHaveLength(calls);
 
   await r.clock.advance(HOUR_MS);
-  expect((await r.fault(platform.webhookGet(), 5000)).code).toBe('forbidden');
+  expect((await r.fault(read(), 5000)).code).toBe('forbidden');
   await r.run(platform.productGet(sku), 5000);
   r.sandbox.control.clearFaults(fault);
   await r.clock.advance(HOUR_MS);
-  expect(await r.run(platform.webhookGet())).toBe(null);
-  expect((await r.state.ledger.blockHistory('webhook.get', documentLimits)).own?.endpointAnswered).toBe(true);
+  expect((await r.run(read())).page).toBe(1);
+  expect((await r.state.ledger.blockHistory('product.list', documentLimits)).own?.endpointAnswered).toBe(
+    true,
+  );
+});
+
+test('a 403 to the read of the webhook, whose path is a guess, stops that read alone', async () => {
+  const r = await rig();
+  const platform = r.client();
+  r.sandbox.control.setFault({ kind: 'forbid', endpoint: 'webhook.get' });
+  const fault = await r.fault(platform.webhookGet());
+  expect(fault).toMatchObject({
+    code: 'forbidden',
+    hint: expect.stringContaining('platform.webhook_read_path'),
+  });
+  const at = r.clock.monotonicMs();
+  await r.run(platform.productGet(sku));
+  await r.run(platform.productList(list));
+  expect(r.clock.monotonicMs() - at).toBeLessThan(1000);
+  expect((await r.fault(platform.webhookGet())).code).toBe('forbidden');
+  expect(r.sandbox.control.calls('webhook.get')).toHaveLength(1);
+  expect(r.state.ledger.forbidden()).toEqual([]);
+  // If the token is blocked, the next call of any other endpoint shows it.
+  r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'product.get' });
+  expect((await r.fault(platform.productGet(sku))).code).toBe('blocked');
 });
 
 test('429 holds back one endpoint for as long as it says, within reason', async () => {

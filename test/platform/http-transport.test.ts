@@ -1,7 +1,15 @@
-/** Tests src/platform/transport.ts. */
+/** Tests src/platform/transport.ts and src/core/content-coding.ts. */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import {
+  brotliCompressSync,
+  constants,
+  deflateRawSync,
+  deflateSync,
+  gzipSync,
+  zstdCompressSync,
+} from 'node:zlib';
 import nock from 'nock';
 import { afterEach, expect, onTestFinished, test } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
@@ -35,7 +43,12 @@ async function serve(handler: Handler): Promise<{ url: string; server: Server; s
 }
 
 function transportTo(baseUrl: string) {
-  const transport = createHttpTransport({ baseUrl, clock: systemClock, connectTimeoutMs: 1000 });
+  const transport = createHttpTransport({
+    userAgent: 'tillsync/test',
+    baseUrl,
+    clock: systemClock,
+    connectTimeoutMs: 1000,
+  });
   onTestFinished(() => transport.close());
   return transport;
 }
@@ -92,6 +105,131 @@ test.each([
   // The buffer has exactly the size of the answer, so that it can be passed to another thread without a copy.
   if (isSaid && bytes > 0) expect(answer.bytes.byteLength).toBe(answer.bytes.buffer.byteLength);
 });
+
+const quickBrotli = (data: string | Buffer) =>
+  brotliCompressSync(data, { params: { [constants.BROTLI_PARAM_QUALITY]: 1 } });
+
+const CODED: [coding: string, encode: (text: string) => Buffer][] = [
+  ['gzip', gzipSync],
+  ['x-gzip', gzipSync],
+  ['GZip', gzipSync],
+  ['deflate', deflateSync],
+  ['deflate', deflateRawSync],
+  ['br', quickBrotli],
+  ['identity', Buffer.from],
+  ['', Buffer.from],
+];
+
+test('each request names tillsync and the codings that it reads', async () => {
+  const seen: unknown[] = [];
+  const { url } = await serve((request, response) => {
+    seen.push(request.headers['user-agent'], request.headers['accept-encoding']);
+    response.end();
+  });
+  const transport = transportTo(url);
+  await transport.send(wanted);
+  await transport.send({ ...wanted, method: 'PUT', body: '{}', freshConnection: true });
+  expect(seen).toEqual(['tillsync/test', 'gzip, deflate, br', 'tillsync/test', 'gzip, deflate, br']);
+});
+
+test.each(CODED)('an answer with the coding "%s" comes decoded', async (coding, encode) => {
+  const text = JSON.stringify(Array.from({ length: 30_000 }, (_, i) => ({ ñandú: i })));
+  const { url } = await serve((request, response) => {
+    const body = request.url === '/empty' ? Buffer.alloc(0) : encode(text);
+    response.setHeader('content-encoding', coding);
+    if (request.url === '/said') response.setHeader('content-length', body.length);
+    for (let at = 0; at < body.length; at += 1_001) response.write(body.subarray(at, at + 1_001));
+    response.end();
+  });
+  const transport = transportTo(url);
+  const bodyMaxBytes = Buffer.byteLength(text);
+  for (const path of ['/said', '/not-said']) {
+    const answer = await transport.send({ ...wanted, path, bodyMaxBytes });
+    expect(Buffer.from(answer.bytes).toString()).toBe(text);
+  }
+  expect((await transport.send({ ...wanted, path: '/empty' })).bytes).toHaveLength(0);
+  const fault = await faultOf(transport.send({ ...wanted, path: '/said', bodyMaxBytes: bodyMaxBytes - 1 }));
+  expect(fault).toMatchObject({ code: 'platform-garbled', message: expect.stringContaining('larger than') });
+});
+
+test.each(['gzip', 'deflate', 'br'])(
+  'a %s bomb is refused by its decoded size, in little memory',
+  async (coding) => {
+    const zeros = Buffer.alloc(64 * 1024 * 1024);
+    const encode = { gzip: gzipSync, deflate: deflateSync, br: quickBrotli }[coding] ?? gzipSync;
+    const bomb = encode(zeros);
+    const { url } = await serve((_request, response) => {
+      response.writeHead(200, { 'content-encoding': coding }).end(bomb);
+    });
+    const before = process.memoryUsage().arrayBuffers;
+    const fault = await faultOf(transportTo(url).send({ ...wanted, bodyMaxBytes: 1_000_000 }));
+    expect(fault).toMatchObject({
+      code: 'platform-garbled',
+      message: expect.stringContaining('larger than'),
+    });
+    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(16 * 1024 * 1024);
+  },
+);
+
+test('a body that stays small only because it decodes to nothing is refused by its own size', async () => {
+  const nothing = gzipSync('');
+  const { url } = await serve((_request, response) => {
+    response.writeHead(200, { 'content-encoding': 'gzip' });
+    for (let i = 0; i < 100; i++) response.write(nothing);
+    response.end();
+  });
+  const fault = await faultOf(transportTo(url).send(wanted));
+  expect(fault).toMatchObject({ code: 'platform-garbled', message: expect.stringContaining('larger than') });
+});
+
+test.each<[string, string, (response: ServerResponse) => void, string]>([
+  ['is not what it says', 'gzip', (response) => void response.end('{"success":true}'), 'platform-garbled'],
+  ['is not what it says', 'br', (response) => void response.end('{"success":true}'), 'platform-garbled'],
+  ['is not what it says', 'deflate', (response) => void response.end('{"success":true}'), 'platform-garbled'],
+  [
+    'lacks its end',
+    'gzip',
+    (response) => void response.end(gzipSync('{}').subarray(0, 12)),
+    'platform-garbled',
+  ],
+  [
+    'has an unknown coding',
+    'zstd',
+    (response) => void response.end(zstdCompressSync('{}')),
+    'platform-garbled',
+  ],
+  [
+    'has two codings',
+    'gzip, br',
+    (response) => void response.end(brotliCompressSync(gzipSync('{}'))),
+    'platform-garbled',
+  ],
+  [
+    'is cut off by the connection',
+    'gzip',
+    (response) => {
+      response.write(gzipSync('{}').subarray(0, 12));
+      setImmediate(() => response.socket?.destroy());
+    },
+    'platform-unreachable',
+  ],
+])(
+  'an answer that %s (%s) is no answer, and its status from 400 on is one',
+  async (_what, coding, send, code) => {
+    const { url } = await serve((request, response) => {
+      response.writeHead(Number(request.url?.slice(1)), { 'content-encoding': coding });
+      send(response);
+    });
+    const transport = transportTo(url);
+    expect((await faultOf(transport.send({ ...wanted, path: '/200' }))).code).toBe(code);
+    for (const status of [401, 403, 429, 502]) {
+      expect(await transport.send({ ...wanted, path: `/${status}` })).toMatchObject({
+        status,
+        bytes: new Uint8Array(),
+      });
+    }
+  },
+);
 
 test('connections are kept alive, except for a request that asks for its own', async () => {
   const { url, sockets } = await serve((_request, response) => response.end('[]'));

@@ -72,8 +72,8 @@ function selfSigned(): { file: string; pem: Buffer } {
   return { file: `${file}.crt`, pem };
 }
 
-function transportBy(way: Parameters<typeof createHttpTransport>[0]) {
-  const transport = createHttpTransport(way);
+function transportBy(way: Omit<Parameters<typeof createHttpTransport>[0], 'userAgent'>) {
+  const transport = createHttpTransport({ userAgent: 'tillsync/test', ...way });
   onTestFinished(() => transport.close());
   return transport;
 }

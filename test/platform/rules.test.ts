@@ -1,10 +1,10 @@
-/** Tests src/platform/tokens.ts and src/platform/retry-after.ts. */
+/** Tests src/platform/tokens.ts and src/platform/refusals.ts. */
 
 import fc from 'fast-check';
 import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';
 import { readBatchData, readSingle } from '../../src/platform/product-answers.ts';
-import { retryAfterMs } from '../../src/platform/retry-after.ts';
+import { retryAfterMs } from '../../src/platform/refusals.ts';
 import {
   accessLifeMs,
   accessRestMs,

@@ -281,6 +281,7 @@ test('a renewal never goes over a connection that may be stale', async () => {
   const state = tempState(systemClock);
   const transport = createHttpTransport({
     baseUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    userAgent: 'tillsync/test',
     clock: systemClock,
   });
   onTestFinished(() => transport.close());

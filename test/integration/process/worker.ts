@@ -25,7 +25,7 @@ export interface Job {
 
 const job: Job = JSON.parse(process.argv[2] ?? '{}');
 const state = await whenFree(systemClock, () => openState({ path: job.path, clock: systemClock }));
-const http = createHttpTransport({ baseUrl: job.url, clock: systemClock });
+const http = createHttpTransport({ userAgent: 'tillsync/test', baseUrl: job.url, clock: systemClock });
 
 function dieAt(point: KillPoint): void {
   if (job.killAt === point) process.kill(process.pid, 'SIGKILL');

@@ -59,7 +59,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
   const clock = hastyClock(50);
   const place = await openWorkplace(seed, { clock, limits: NO_LIMITS, seed: { products: 40, orders: 0 } });
   const transport = new LyingTransport(
-    createHttpTransport({ baseUrl: place.config.platform.baseUrl, clock }),
+    createHttpTransport({ userAgent: 'tillsync/test', baseUrl: place.config.platform.baseUrl, clock }),
   );
   const lines: string[] = [];
   const { log, registerSecret } = createLogger({

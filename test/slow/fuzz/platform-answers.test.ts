@@ -29,7 +29,9 @@ beforeAll(async () => {
   const clock = hastyClock(50);
   place = await openWorkplace(SEED, { clock, limits: NO_LIMITS, seed: { products: 30, orders: 25 } });
   const { config, refreshToken } = place;
-  transport = new GarblingTransport(createHttpTransport({ baseUrl: config.platform.baseUrl, clock }));
+  transport = new GarblingTransport(
+    createHttpTransport({ userAgent: 'tillsync/test', baseUrl: config.platform.baseUrl, clock }),
+  );
   services = await openServices({
     config: { ...config, platform: { ...config.platform, timeoutMs: 600_000 } },
     secrets: { refreshToken, webhookSecrets: [] },
