@@ -7,11 +7,6 @@ import { createWithMode, storing, syncPath } from './sqlite.ts';
 interface MigrateOptions {
   /** Directory with the migrations `0001-….sql`, `0002-….sql` and so on, without gaps. */
   directory: URL;
-  /**
-   * File that creates a new database with the schema in one step. Migrations that it does not include are applied
-   * afterwards.
-   */
-  schema?: URL;
   /** Name of the database for people, such as `mirror.db`. */
   name: string;
   /** Path for a full copy, made before an existing database is changed. It replaces an older copy. */
@@ -28,7 +23,7 @@ interface Migration {
 /**
  * Applies all missing migrations in one transaction, so that a crash leaves either the old or the new schema. Throws
  * `storage-newer` if the database has migrations that this version does not know, and `storage-corrupt` if its
- * migrations differ from the known ones. Then it changes nothing.
+ * migrations differ from the known ones, as those of a checkout before 0.1.0 do. Then it changes nothing.
  */
 export function migrate(db: Database.Database, options: MigrateOptions): void {
   const known = listMigrations(options.directory);
@@ -43,10 +38,7 @@ export function migrate(db: Database.Database, options: MigrateOptions): void {
     }
     if (from > 0 && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
     db.transaction(() => {
-      // Another process may have created the schema since the check above.
-      if (options.schema && checkApplied(db, known, options.name) === 0) {
-        db.exec(readFileSync(options.schema, 'utf8'));
-      }
+      // Another process may have migrated the database since the check above.
       for (const migration of known.slice(checkApplied(db, known, options.name))) apply(db, migration);
       db.pragma(`user_version = ${known.length}`);
     }).immediate();
@@ -85,9 +77,9 @@ function checkApplied(db: Database.Database, known: Migration[], name: string): 
       hint: 'Install the newer tillsync again, or give this one its files back: {tillsync} restore --before-upgrade',
     });
   }
-  const message = `${name} has the schema step ${applied[strange]}, unknown here.`;
+  const message = `${name} was made before 0.1.0: it has the schema step ${applied[strange]}. It was left untouched.`;
   throw new TillsyncError('storage-corrupt', message, {
-    hint: 'Restore a backup, or move the file away with its -wal and -shm.',
+    hint: 'Move the file away with its -wal and -shm; tillsync makes a new one at the next start.',
   });
 }
 

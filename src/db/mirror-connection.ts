@@ -47,7 +47,6 @@ export function openConnection(options: ConnectionOptions): Database.Database {
   try {
     migrate(db, {
       directory: new URL('./mirror/migrations/', import.meta.url),
-      schema: new URL('./mirror/schema.sql', import.meta.url),
       name: 'mirror.db',
       readonly,
       keepCopyAt: `${path}.before-upgrade`,

@@ -36,7 +36,6 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
       throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`);
     migrate(db, {
       directory: new URL('./state/migrations/', import.meta.url),
-      schema: new URL('./state/schema.sql', import.meta.url),
       name: 'state.db',
       keepCopyAt: `${path}.before-upgrade`,
     });

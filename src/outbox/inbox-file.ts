@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import {
   closeSync,
   constants,
@@ -31,23 +30,8 @@ import {
 export const INBOX_TABLES = ['stock_changes', 'product_changes', 'order_acks'] as const;
 export type InboxTable = (typeof INBOX_TABLES)[number];
 
-const SCHEMA_VERSION = 2;
+const SCHEMA_VERSION = 1;
 const SCHEMA = new URL('./inbox-schema.sql', import.meta.url);
-/** SHA-256 of the table definitions of earlier versions, which remain usable. */
-const EARLIER: Record<InboxTable, readonly string[]> = {
-  stock_changes: ['18a0f04742fc4d26a20c58c856164c2493a3cac29cdf692f5192618191835745'],
-  product_changes: ['4adca6e355513f93875347cd54363d4e690c57a8efc6e26c5c928e3fc6996c94'],
-  order_acks: [
-    '23e3a7951da0e3ac261a8e9dc5fd89359f28e1bcc6e2d78f1045672abd23de0b',
-    '57dd9dcb45e6de7277bcea3a0738bd5a82312ba4b04a1757109464be95738dc7',
-    // Digest of the first definition that has the column `seq`.
-    '7de8210b567a40282cc6076ba1bd77ae84289e1e6c695a4031b2b0c4c16fdbfa',
-  ],
-};
-/**
- * ALTER TABLE writes this text into an older file, so it must equal the column's text in the schema letter for letter.
- */
-const ADD_SEQ = `ALTER TABLE order_acks ADD COLUMN seq NUMERIC CONSTRAINT "seq must be a whole number of 0 or more" CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991))`;
 /** Maximum number of schema rows that are read. An inbox to which a POS added its own tables has far fewer. */
 const SCHEMA_ROWS_MAX = 200;
 const SCHEMA_BYTES_MAX = 1024 * 1024;
@@ -64,8 +48,8 @@ interface SchemaRow {
 }
 
 /**
- * Creates the tables in a new file, and migrates the tables of an earlier version while a POS may have them open.
- * Throws `storage-newer` for a file of a newer tillsync, and `storage-corrupt` for another database.
+ * Creates the tables in a new file. Throws `storage-newer` for a file of a newer tillsync, and `storage-corrupt` for
+ * another database.
  */
 function bringToSchema(db: Database.Database, path: string): void {
   const version = () => Number(db.pragma('user_version', { simple: true }));
@@ -74,20 +58,15 @@ function bringToSchema(db: Database.Database, path: string): void {
     if (version() === SCHEMA_VERSION) return;
     if (version() > SCHEMA_VERSION) throw newer(path);
     const tables = db.prepare<[], number>('SELECT count(*) FROM sqlite_schema').pluck().get() ?? 0;
-    if (tables > 0 && version() === 0) throw unsound(path, 'It is a database, but no inbox');
-    if (tables === 0) db.exec(readFileSync(SCHEMA, 'utf8'));
-    else {
-      // The schema is checked first, because changing a table evaluates it.
-      requireSchema(db, path);
-      if (!hasSeq(db)) db.exec(ADD_SEQ);
-    }
+    if (tables > 0) throw unsound(path, 'It is a database, but no inbox');
+    db.exec(readFileSync(SCHEMA, 'utf8'));
     db.pragma(`user_version = ${SCHEMA_VERSION}`);
   }).immediate();
 }
 
 /**
- * Throws `storage-corrupt` if the definition of one of the three tables is not exactly that of a tillsync version, or
- * if the file has an object of a POS, such as a trigger, that would run inside tillsync when rows are read or deleted.
+ * Throws `storage-corrupt` if the definition of one of the three tables is not exactly tillsync's, or if the
+ * file has an object of a POS, such as a trigger, that would run inside tillsync when rows are read or deleted.
  * Evaluates nothing of the file itself.
  */
 export function requireSchema(db: Database.Database, path: string): void {
@@ -106,7 +85,7 @@ export function requireSchema(db: Database.Database, path: string): void {
   for (const table of INBOX_TABLES) {
     const row = rows.find(({ type, name }) => type === 'table' && name === table);
     if (!row) throw unsound(path, `It has no table ${table}`);
-    if (!known[table].has(hashOf(row.sql ?? ''))) {
+    if (row.sql !== known[table]) {
       throw unsound(path, `Its table ${table} is not as tillsync made it`);
     }
   }
@@ -133,11 +112,6 @@ function indexesOf(db: Database.Database, table: InboxTable): string[] {
   return db.prepare<[string], string>(sql).pluck().all(table);
 }
 
-/** Whether `order_acks` has the column `seq`; false in a file of an earlier version that is not migrated yet. */
-export function hasSeq(db: Database.Database): boolean {
-  return db.prepare("SELECT 1 FROM pragma_table_info('order_acks') WHERE name = 'seq'").get() !== undefined;
-}
-
 export function unsound(path: string, why: string): TillsyncError {
   return new TillsyncError('storage-corrupt', `The inbox ${path} cannot be used. ${why}.`);
 }
@@ -148,31 +122,25 @@ function newer(path: string): TillsyncError {
   });
 }
 
-let tables: Record<InboxTable, ReadonlySet<string>> | undefined;
+let tables: Record<InboxTable, string> | undefined;
 
-/**
- * Returns the digests of each table's definitions in all versions; for the current one, of the text that SQLite stores.
- */
-function knownTables(): Record<InboxTable, ReadonlySet<string>> {
+/** Returns the definition of each table, in the text that SQLite stores. */
+function knownTables(): Record<InboxTable, string> {
   if (tables) return tables;
   const db = new Database(':memory:');
   try {
     db.exec(readFileSync(SCHEMA, 'utf8'));
     const textOf = db.prepare<[string], string>('SELECT sql FROM sqlite_schema WHERE name = ?').pluck();
-    const all = (table: InboxTable) => new Set([...EARLIER[table], hashOf(textOf.get(table) ?? '')]);
+    const text = (table: InboxTable) => textOf.get(table) ?? '';
     tables = {
-      stock_changes: all('stock_changes'),
-      product_changes: all('product_changes'),
-      order_acks: all('order_acks'),
+      stock_changes: text('stock_changes'),
+      product_changes: text('product_changes'),
+      order_acks: text('order_acks'),
     };
     return tables;
   } finally {
     db.close();
   }
-}
-
-function hashOf(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }
 
 const INBOX_MODE = 0o660;

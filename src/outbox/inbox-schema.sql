@@ -70,16 +70,18 @@ CREATE TABLE product_changes (
   CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)
 );
 
--- `seq`: the event of the order feed up to which the POS has booked the order; NULL: the newest. It stands where ALTER
--- TABLE puts it in a file of an earlier version, so that the text is the same.
 CREATE TABLE order_acks (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   order_id,
+  -- The event of the order feed up to which the POS has booked the order; NULL: the newest.
+  seq NUMERIC,
   change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
-  inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')), seq NUMERIC CONSTRAINT "seq must be a whole number of 0 or more" CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991)),
+  inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
   CONSTRAINT "change_key was used before" UNIQUE (change_key),
   CONSTRAINT "order_id must be a text that is not empty"
     CHECK (order_id IS NOT NULL AND typeof(order_id) IN ('text', 'integer') AND trim(order_id) <> ''),
+  CONSTRAINT "seq must be a whole number of 0 or more"
+    CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991)),
   CONSTRAINT "order_id must have 200 characters at most" CHECK (length(order_id) <= 200),
   CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),
   CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)

@@ -4,7 +4,6 @@ import { storing } from '../db/sqlite.ts';
 import type { ChangeKind, RestoredAck } from './change.ts';
 import {
   hasRollbackJournal,
-  hasSeq,
   INBOX_TABLES,
   type InboxTable,
   inodeAt,
@@ -276,8 +275,7 @@ export class InboxRows {
 }
 
 function statementsOn(db: Database.Database, table: InboxTable): Statements {
-  const isThere = (column: string) => column !== 'seq' || hasSeq(db);
-  const columns = Object.keys(COLUMNS[table]).filter(isThere);
+  const columns = Object.keys(COLUMNS[table]);
   const lengths = [...columns, 'change_key'].map((column) => `octet_length(${column}) AS ${column}`);
   const values = new Map<string, Database.Statement<[bigint], unknown>>();
   return {

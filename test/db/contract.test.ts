@@ -4,7 +4,10 @@ import { expect, it } from 'vitest';
 import { openApi } from '../api/api-rig.ts';
 import promised from './contract-1.json' with { type: 'json' };
 
-const schema = readFileSync(new URL('../../src/db/mirror/schema.sql', import.meta.url), 'utf8');
+const schema = readFileSync(
+  new URL('../../src/db/mirror/migrations/0001-mirror.sql', import.meta.url),
+  'utf8',
+);
 const POS = readFileSync(new URL('../../docs/pos.md', import.meta.url), 'utf8');
 /** Views that docs/pos.md shows beside its table. */
 const VIEWS = ['contract', 'orders_due', 'orders_to_book', 'orders_unbooked'];

@@ -1,10 +1,9 @@
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { orderHistory } from '../../src/orders/order-queries.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import type { InboxAck, InboxBatch } from '../../src/outbox/inbox.ts';
 import { HOLDING, holding } from './held-back-steps.ts';
 import { order, type outgoing } from './outbox-fixture.ts';
-import { pos, tempInbox } from './temp-inbox.ts';
 
 type Out = ReturnType<typeof outgoing>;
 
@@ -138,48 +137,3 @@ it('an acknowledgement by a command of an order that is not heard of yet waits f
   out.intake.inboxWasEmpty(isoAt(out));
   expect(wanted(out)).toBe(20);
 });
-
-it('an inbox of the version before gets seq in its place, beside a POS that has it open', () => {
-  const { path, inbox } = tempInbox();
-  inbox.close();
-  const before = pos(path);
-  before.exec(`DROP TABLE order_acks; ${EARLIER_ACKS}; PRAGMA user_version = 1`);
-  const insert = before.prepare('INSERT INTO order_acks (order_id) VALUES (?)');
-  insert.run('o1');
-  onTestFinished(() => inbox.close());
-  expect(inbox.read().acks).toMatchObject([{ orderId: 'o1', seq: null }]);
-  insert.run('o2');
-  before.exec("INSERT INTO order_acks (order_id, seq) VALUES ('o3', '17')");
-  expect(() => before.exec("INSERT INTO order_acks (order_id, seq) VALUES ('o4', 'x')")).toThrow(
-    'CHECK constraint failed: seq must be a whole number of 0 or more',
-  );
-  expect(inbox.read().acks.map(({ orderId, seq }) => [orderId, seq])).toEqual([
-    ['o1', null],
-    ['o2', null],
-    ['o3', 17],
-  ]);
-  const text = "SELECT sql FROM sqlite_schema WHERE name = 'order_acks'";
-  expect(pos(path).prepare(text).pluck().get()).toBe(pos(tempInbox().path).prepare(text).pluck().get());
-  // While a POS holds a lock, the inbox cannot be migrated; a later attempt does it.
-  const locked = tempInbox();
-  locked.inbox.close();
-  const holder = pos(locked.path);
-  holder.exec(`DROP TABLE order_acks; ${EARLIER_ACKS}; PRAGMA user_version = 1; BEGIN EXCLUSIVE`);
-  expect(() => locked.inbox.read()).toThrow(/locked|busy/);
-  holder.exec('COMMIT');
-  expect(locked.inbox.read().acks).toEqual([]);
-  expect(locked.troubles).toEqual([]);
-});
-
-const EARLIER_ACKS = `CREATE TABLE order_acks (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  order_id,
-  change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
-  inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-  CONSTRAINT "change_key was used before" UNIQUE (change_key),
-  CONSTRAINT "order_id must be a text that is not empty"
-    CHECK (order_id IS NOT NULL AND typeof(order_id) IN ('text', 'integer') AND trim(order_id) <> ''),
-  CONSTRAINT "order_id must have 200 characters at most" CHECK (length(order_id) <= 200),
-  CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),
-  CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)
-)`;

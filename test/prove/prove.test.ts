@@ -43,7 +43,7 @@ describe('the report of a runner', () => {
     ['power', 'power: 8 crashes (seed 7): 40 callbacks acknowledged\n', { seeds: 1, 'power cuts': 8 }],
     [
       'upgrades',
-      'upgrade (seed 7): from mirror-0012.db.br, 44 callbacks acknowledged, 291 reads, 7 kills\n',
+      'upgrade (seed 7): 44 callbacks acknowledged, 291 reads, 7 kills\n',
       { seeds: 1, upgrades: 1, kills: 7 },
     ],
     ['told', '', {}],

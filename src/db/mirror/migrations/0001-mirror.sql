@@ -1,8 +1,3 @@
--- Made by `npm run schema` from the migrations beside it: what a new database gets in one step.
--- To change the schema, add a migration and run that again.
-
-CREATE TABLE schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-
 CREATE TABLE orders (
   order_id TEXT NOT NULL PRIMARY KEY,
   code INTEGER,
@@ -39,8 +34,15 @@ CREATE TABLE orders (
   customer_email TEXT,
   customer_phone_number TEXT,
   payload_source TEXT NOT NULL,
-  payload TEXT NOT NULL
-, payload_at TEXT, to_book_since TEXT, ended_at TEXT, forgotten_at TEXT, lines_seq INTEGER, sums_differ INTEGER, channel TEXT);
+  payload TEXT NOT NULL,
+  payload_at TEXT,
+  to_book_since TEXT,
+  ended_at TEXT,
+  forgotten_at TEXT,
+  lines_seq INTEGER,
+  sums_differ INTEGER,
+  channel TEXT
+);
 
 CREATE INDEX orders_by_seq ON orders (seq);
 
@@ -61,7 +63,10 @@ CREATE TABLE order_items (
   unit_price,
   base_unit_price,
   product_price,
-  product_base_price, sku TEXT, product_id TEXT, matched_by TEXT,
+  product_base_price,
+  sku TEXT,
+  product_id TEXT,
+  matched_by TEXT,
   PRIMARY KEY (order_id, line)
 ) WITHOUT ROWID;
 
@@ -118,15 +123,19 @@ CREATE TABLE freshness (
   last_ok_at TEXT,
   last_try_at TEXT,
   state TEXT NOT NULL,
-  message TEXT NOT NULL
-, failure_code TEXT, failing_since TEXT, failures INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+  message TEXT NOT NULL,
+  failure_code TEXT,
+  failing_since TEXT,
+  failures INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
 
 CREATE TABLE alarms (
   key TEXT NOT NULL PRIMARY KEY,
   message TEXT NOT NULL,
   raised_at TEXT NOT NULL,
-  changed_at TEXT NOT NULL
-, level TEXT) WITHOUT ROWID;
+  changed_at TEXT NOT NULL,
+  level TEXT
+) WITHOUT ROWID;
 
 CREATE TABLE products (
   product_id TEXT NOT NULL PRIMARY KEY,
@@ -152,8 +161,9 @@ CREATE TABLE skus (
   discount,
   show INTEGER,
   pushed_mark INTEGER NOT NULL DEFAULT 0,
-  uncertain INTEGER NOT NULL DEFAULT 0
-, price_confirmed_ms INTEGER NOT NULL DEFAULT 0);
+  uncertain INTEGER NOT NULL DEFAULT 0,
+  price_confirmed_ms INTEGER NOT NULL DEFAULT 0
+);
 
 CREATE INDEX skus_by_product ON skus (product_id);
 
@@ -166,7 +176,9 @@ CREATE TABLE stocks (
   show INTEGER,
   confirmed_seq INTEGER NOT NULL DEFAULT 0,
   pushed_mark INTEGER NOT NULL DEFAULT 0,
-  uncertain INTEGER NOT NULL DEFAULT 0, confirmed_ms INTEGER NOT NULL DEFAULT 0, show_uncertain INTEGER NOT NULL DEFAULT 0,
+  uncertain INTEGER NOT NULL DEFAULT 0,
+  confirmed_ms INTEGER NOT NULL DEFAULT 0,
+  show_uncertain INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
@@ -206,8 +218,9 @@ CREATE TABLE sweeps (
   completed_at TEXT NOT NULL,
   as_of_seq INTEGER NOT NULL,
   pages INTEGER NOT NULL,
-  products INTEGER NOT NULL
-, completed_ms INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+  products INTEGER NOT NULL,
+  completed_ms INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
 
 CREATE TABLE marks (
   name TEXT NOT NULL PRIMARY KEY,
@@ -255,8 +268,13 @@ CREATE TABLE outbox (
   call_id INTEGER,
   sent_qty,
   held_back,
-  sent_as_of_seq INTEGER
-, origin TEXT, branch TEXT NOT NULL DEFAULT '', value_before TEXT, refused_since INTEGER, settled_seq INTEGER);
+  sent_as_of_seq INTEGER,
+  origin TEXT,
+  branch TEXT NOT NULL DEFAULT '',
+  value_before TEXT,
+  refused_since INTEGER,
+  settled_seq INTEGER
+);
 
 CREATE UNIQUE INDEX outbox_waiting ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
 
@@ -316,7 +334,9 @@ CREATE TABLE stock_counts (
   -- How often it was sent again without a clear answer.
   attempts INTEGER NOT NULL DEFAULT 0,
   -- Something happened since it was last looked at.
-  dirty INTEGER NOT NULL DEFAULT 0, counted_ms INTEGER NOT NULL DEFAULT 0, call_had_qty REAL,
+  dirty INTEGER NOT NULL DEFAULT 0,
+  counted_ms INTEGER NOT NULL DEFAULT 0,
+  call_had_qty REAL,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
@@ -357,8 +377,11 @@ CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NUL
 CREATE TABLE hub (
   one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
   epoch TEXT NOT NULL,
-  stream TEXT
-, doubted_by TEXT, doubted_at TEXT, restored_at TEXT);
+  stream TEXT,
+  doubted_by TEXT,
+  doubted_at TEXT,
+  restored_at TEXT
+);
 
 CREATE TABLE feed_branches (
   branch TEXT NOT NULL PRIMARY KEY,
@@ -367,17 +390,29 @@ CREATE TABLE feed_branches (
   snapshot_n INTEGER NOT NULL DEFAULT 0,
   snapshot_at TEXT,
   line TEXT,
-  up_to INTEGER NOT NULL DEFAULT 0
-, subsidiary_id TEXT, catalog_key TEXT, catalog_rev INTEGER NOT NULL DEFAULT 0, snapshot_stage TEXT, snapshot_seq INTEGER, snapshot_after, seq INTEGER NOT NULL DEFAULT 0, epoch TEXT, leased_seq INTEGER NOT NULL DEFAULT 0, stopped_seq INTEGER) WITHOUT ROWID;
+  up_to INTEGER NOT NULL DEFAULT 0,
+  subsidiary_id TEXT,
+  catalog_key TEXT,
+  catalog_rev INTEGER NOT NULL DEFAULT 0,
+  snapshot_stage TEXT,
+  snapshot_seq INTEGER,
+  snapshot_after,
+  seq INTEGER NOT NULL DEFAULT 0,
+  epoch TEXT,
+  leased_seq INTEGER NOT NULL DEFAULT 0,
+  stopped_seq INTEGER
+) WITHOUT ROWID;
 
 CREATE TABLE feed_stores (
   store_id TEXT NOT NULL PRIMARY KEY,
-  branch TEXT NOT NULL
-, by_hand INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+  branch TEXT NOT NULL,
+  by_hand INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
 
 CREATE TABLE unassigned_orders (
-  order_id TEXT NOT NULL PRIMARY KEY
-, branch TEXT) WITHOUT ROWID;
+  order_id TEXT NOT NULL PRIMARY KEY,
+  branch TEXT
+) WITHOUT ROWID;
 
 CREATE TABLE handed_up (
   change_id INTEGER PRIMARY KEY,
@@ -399,8 +434,9 @@ CREATE TABLE link (
   epoch TEXT,
   mark INTEGER NOT NULL DEFAULT 0,
   line TEXT NOT NULL,
-  last_u INTEGER NOT NULL DEFAULT 0
-, left_epochs TEXT NOT NULL DEFAULT '[]');
+  last_u INTEGER NOT NULL DEFAULT 0,
+  left_epochs TEXT NOT NULL DEFAULT '[]'
+);
 
 CREATE TABLE up_items (
   u INTEGER PRIMARY KEY,
@@ -434,13 +470,15 @@ CREATE INDEX catalog_news_by_branch ON catalog_news (branch, rev);
 CREATE TABLE waiting_acks (
   order_id TEXT NOT NULL,
   branch TEXT NOT NULL,
-  acked_at TEXT NOT NULL, source TEXT NOT NULL DEFAULT 'branch', as_of TEXT,
+  acked_at TEXT NOT NULL,
+  source TEXT NOT NULL DEFAULT 'branch',
+  as_of TEXT,
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
 CREATE INDEX handed_up_by_branch ON handed_up (branch, change_id);
 
-CREATE TABLE "feed" (
+CREATE TABLE feed (
   feed_id INTEGER PRIMARY KEY,
   branch TEXT NOT NULL,
   n INTEGER NOT NULL,
@@ -579,13 +617,14 @@ CREATE INDEX ledger_orders_unplaced ON ledger_orders (seq) WHERE is_unplaced = 1
 
 CREATE INDEX ledger_orders_stale ON ledger_orders (order_id) WHERE is_stale = 1;
 
-CREATE TABLE "order_acks" (
+CREATE TABLE order_acks (
   order_id TEXT NOT NULL,
   branch TEXT NOT NULL,
   acked_at TEXT NOT NULL,
   source TEXT NOT NULL,
   seq INTEGER,
-  edited_seq INTEGER, waits_since TEXT,
+  edited_seq INTEGER,
+  waits_since TEXT,
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
@@ -780,10 +819,12 @@ CREATE TABLE hook_deliveries (
   tries INTEGER NOT NULL,
   taken INTEGER NOT NULL,
   -- What the receiver said to that try; it never names the customer.
-  answer TEXT NOT NULL
-, event TEXT NOT NULL DEFAULT 'order', change_id INTEGER);
+  answer TEXT NOT NULL,
+  event TEXT NOT NULL DEFAULT 'order',
+  change_id INTEGER
+);
 
-CREATE TABLE "hooks" (
+CREATE TABLE hooks (
   name TEXT NOT NULL,
   event TEXT NOT NULL DEFAULT 'order',
   seq INTEGER NOT NULL,
@@ -803,57 +844,6 @@ CREATE TABLE "hooks" (
 
 CREATE INDEX hook_deliveries_by_hook ON hook_deliveries (hook, event, delivery_id);
 
-INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
-INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
-INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
-INSERT INTO schema_migrations (number, name) VALUES (4, '0004-received');
-INSERT INTO schema_migrations (number, name) VALUES (5, '0005-known-when-sent');
-INSERT INTO schema_migrations (number, name) VALUES (6, '0006-older-libraries');
-INSERT INTO schema_migrations (number, name) VALUES (7, '0007-stock-ledger');
-INSERT INTO schema_migrations (number, name) VALUES (8, '0008-orders-due');
-INSERT INTO schema_migrations (number, name) VALUES (9, '0009-waiting-orders');
-INSERT INTO schema_migrations (number, name) VALUES (10, '0010-alarm-level');
-INSERT INTO schema_migrations (number, name) VALUES (11, '0011-audit');
-INSERT INTO schema_migrations (number, name) VALUES (12, '0012-safety-stock');
-INSERT INTO schema_migrations (number, name) VALUES (13, '0013-hooks');
-INSERT INTO schema_migrations (number, name) VALUES (14, '0014-forgotten-customers');
-INSERT INTO schema_migrations (number, name) VALUES (15, '0015-branches');
-INSERT INTO schema_migrations (number, name) VALUES (16, '0016-turns');
-INSERT INTO schema_migrations (number, name) VALUES (17, '0017-branch-catalogue');
-INSERT INTO schema_migrations (number, name) VALUES (18, '0018-assigned');
-INSERT INTO schema_migrations (number, name) VALUES (19, '0019-left-epochs');
-INSERT INTO schema_migrations (number, name) VALUES (20, '0020-told-seq');
-INSERT INTO schema_migrations (number, name) VALUES (21, '0021-sent-orders');
-INSERT INTO schema_migrations (number, name) VALUES (22, '0022-confirmed-prices');
-INSERT INTO schema_migrations (number, name) VALUES (23, '0023-acknowledging-stores');
-INSERT INTO schema_migrations (number, name) VALUES (24, '0024-acknowledged-before');
-INSERT INTO schema_migrations (number, name) VALUES (25, '0025-typed-acknowledgements');
-INSERT INTO schema_migrations (number, name) VALUES (26, '0026-branch-lives');
-INSERT INTO schema_migrations (number, name) VALUES (27, '0027-leased-numbers');
-INSERT INTO schema_migrations (number, name) VALUES (28, '0028-value-before');
-INSERT INTO schema_migrations (number, name) VALUES (29, '0029-stock-steps');
-INSERT INTO schema_migrations (number, name) VALUES (30, '0030-incomplete-orders');
-INSERT INTO schema_migrations (number, name) VALUES (31, '0031-lines-seq');
-INSERT INTO schema_migrations (number, name) VALUES (32, '0032-refused-since');
-INSERT INTO schema_migrations (number, name) VALUES (33, '0033-given-up-counts');
-INSERT INTO schema_migrations (number, name) VALUES (34, '0034-hand-overs');
-INSERT INTO schema_migrations (number, name) VALUES (35, '0035-holding-branches');
-INSERT INTO schema_migrations (number, name) VALUES (36, '0036-stock-differences');
-INSERT INTO schema_migrations (number, name) VALUES (37, '0037-waiting-acks');
-INSERT INTO schema_migrations (number, name) VALUES (38, '0038-stock-looks');
-INSERT INTO schema_migrations (number, name) VALUES (39, '0039-sent-orders-whole');
-INSERT INTO schema_migrations (number, name) VALUES (40, '0040-ended-orders');
-INSERT INTO schema_migrations (number, name) VALUES (41, '0041-forgotten-again');
-INSERT INTO schema_migrations (number, name) VALUES (42, '0042-failures');
-INSERT INTO schema_migrations (number, name) VALUES (43, '0043-orders-to-book');
-INSERT INTO schema_migrations (number, name) VALUES (44, '0044-placed-lines');
-INSERT INTO schema_migrations (number, name) VALUES (45, '0045-left-stores');
-INSERT INTO schema_migrations (number, name) VALUES (46, '0046-alarms-of-flows');
-INSERT INTO schema_migrations (number, name) VALUES (47, '0047-product-fields');
-INSERT INTO schema_migrations (number, name) VALUES (48, '0048-settled');
-INSERT INTO schema_migrations (number, name) VALUES (49, '0049-contract');
-INSERT INTO schema_migrations (number, name) VALUES (50, '0050-hook-deliveries');
-INSERT INTO schema_migrations (number, name) VALUES (51, '0051-hook-events');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);

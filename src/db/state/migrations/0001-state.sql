@@ -1,8 +1,3 @@
--- Made by `npm run schema` from the migrations beside it: what a new database gets in one step.
--- To change the schema, add a migration and run that again.
-
-CREATE TABLE schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-
 CREATE TABLE boot (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   boot_id TEXT NOT NULL
@@ -85,8 +80,9 @@ CREATE TABLE feed (
 CREATE TABLE alarms_aside (
   key TEXT PRIMARY KEY,
   message TEXT NOT NULL,
-  raised_at TEXT NOT NULL
-, level TEXT) STRICT, WITHOUT ROWID;
+  raised_at TEXT NOT NULL,
+  level TEXT
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE callbacks (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -119,19 +115,23 @@ CREATE TABLE hub (
   server_config TEXT CHECK (json_valid(server_config))
 ) STRICT;
 
-CREATE TABLE "hub_branches" (
+CREATE TABLE hub_branches (
   branch TEXT PRIMARY KEY,
   public_key TEXT,
   invited_key TEXT,
   expires_at TEXT,
   joined_at TEXT,
   seen_at TEXT,
-  report TEXT CHECK (json_valid(report)), name TEXT, subsidiary_id TEXT, closed_at TEXT, refused TEXT CHECK (json_valid(refused)),
+  report TEXT CHECK (json_valid(report)),
+  name TEXT,
+  subsidiary_id TEXT,
+  closed_at TEXT,
+  refused TEXT CHECK (json_valid(refused)),
   CHECK ((invited_key IS NULL) = (expires_at IS NULL)),
   CHECK ((public_key IS NULL) = (joined_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE "link_key" (
+CREATE TABLE link_key (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   seed TEXT,
   next_seed TEXT
@@ -151,19 +151,3 @@ CREATE TABLE api_keys (
 ) STRICT;
 
 CREATE UNIQUE INDEX api_keys_in_use ON api_keys (name) WHERE withdrawn_at IS NULL;
-
-INSERT INTO schema_migrations (number, name) VALUES (1, '0001-start');
-INSERT INTO schema_migrations (number, name) VALUES (2, '0002-webhook');
-INSERT INTO schema_migrations (number, name) VALUES (3, '0003-alarms');
-INSERT INTO schema_migrations (number, name) VALUES (4, '0004-feed');
-INSERT INTO schema_migrations (number, name) VALUES (5, '0005-standing');
-INSERT INTO schema_migrations (number, name) VALUES (6, '0006-company');
-INSERT INTO schema_migrations (number, name) VALUES (7, '0007-config-seen');
-INSERT INTO schema_migrations (number, name) VALUES (8, '0008-hooks');
-INSERT INTO schema_migrations (number, name) VALUES (9, '0009-hub');
-INSERT INTO schema_migrations (number, name) VALUES (10, '0010-level-of-alarms-aside');
-INSERT INTO schema_migrations (number, name) VALUES (11, '0011-open-invitations');
-INSERT INTO schema_migrations (number, name) VALUES (12, '0012-branch-names');
-INSERT INTO schema_migrations (number, name) VALUES (13, '0013-link-ways');
-INSERT INTO schema_migrations (number, name) VALUES (14, '0014-refused-branches');
-INSERT INTO schema_migrations (number, name) VALUES (15, '0015-api-keys');
