@@ -38,6 +38,7 @@ const RULES = [
   'core/values.ts',
   'core/schema.ts',
   'core/json-records.ts',
+  'core/folding.ts',
   'platform/platform.ts',
   'catalog/product.ts',
   'catalog/cross-branch.ts',
@@ -64,9 +65,10 @@ const RULES = [
   'health/verdict.ts',
 ];
 /**
- * Code that the page shares with the daemon: the words of findings. From all other files, the page imports only types.
+ * Code that the page shares with the daemon: the words of findings, and how texts are compared in a search. From all
+ * other files, the page imports only types.
  */
-const SENT_TO_BROWSERS = ['health/speech.ts'];
+const SENT_TO_BROWSERS = ['core/folding.ts', 'health/speech.ts'];
 /**
  * A room is a folder of src/, and its doors are the files that other rooms may import. `core`, `db` and `config` are
  * libraries, whose files may all be imported.
@@ -187,7 +189,7 @@ const BESIDE_THE_DOOR = [
 const TESTED_ALONE_MAX = 20;
 const LINES_MAX = 600;
 /** Maximum number of source files. Eleven of them are the conformance kit for tills and its command. */
-const FILES_MAX = 330;
+const FILES_MAX = 340;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))

@@ -1,4 +1,5 @@
 import type Database from 'better-sqlite3';
+import { fold } from '../core/folding.ts';
 import { asBit, asSent, fromBit, isStored, preparedOnUse, type SqlValue } from '../db/sqlite.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import type { MirroredProduct, ProductFilter } from './product.ts';
@@ -317,6 +318,14 @@ const BY_EXTERNAL_ID = `
   SELECT i.product_id FROM integrations i
   WHERE i.ext_id = @externalId OR i.product_id_pos_a = @externalId OR i.product_code_pos_b = @externalId`;
 
+const MAPPING_IDS = ['ext_id', 'product_id_pos_a', 'product_code_pos_b'];
+
+/** Each id is folded once and not once for each branch. */
+function isFolded(column: string): string {
+  const each = `SELECT DISTINCT ${column} AS id FROM integrations WHERE ${column} IS NOT NULL`;
+  return `${column} IN (SELECT id FROM (${each}) WHERE fold(id) = @folded)`;
+}
+
 const CONDITIONS: Partial<Record<keyof ProductFilter, string>> = {
   after: 'p.product_id > @after',
   productId: 'p.product_id = @productId',
@@ -326,9 +335,9 @@ const CONDITIONS: Partial<Record<keyof ProductFilter, string>> = {
     SELECT 1 FROM skus s WHERE s.product_id = p.product_id AND (
       EXISTS (SELECT 1 FROM stocks k WHERE k.sku = s.sku AND k.subsidiary_id = @subsidiaryId)
       OR EXISTS (SELECT 1 FROM integrations i WHERE i.sku = s.sku AND i.subsidiary_id = @subsidiaryId)))`,
-  text: `(instr(lower(p.name), lower(@text)) > 0
-    OR p.product_id IN (SELECT product_id FROM skus WHERE sku = @text OR barcode = @text)
-    OR p.product_id IN (${BY_EXTERNAL_ID.replaceAll('@externalId', '@text')}))`,
+  text: `(finds(@text, p.name, NULL)
+    OR p.product_id IN (SELECT product_id FROM skus WHERE @folded IN (fold(sku), fold(barcode)))
+    OR p.product_id IN (SELECT product_id FROM integrations WHERE ${MAPPING_IDS.map(isFolded).join(' OR ')}))`,
 };
 
 /** Reads the catalogue for commands and the local API. */
@@ -358,7 +367,8 @@ export class CatalogQueries {
         FROM products p ${where} ORDER BY p.product_id LIMIT @limit`);
       this.#prepared.set(where, statement);
     }
-    return statement.all({ ...filter }).map((head) => ({
+    const folded = filter.text === undefined ? null : fold(filter.text);
+    return statement.all({ ...filter, folded }).map((head) => ({
       ...head,
       show: fromBit(head.show),
       skus: this.#skusOf(head.productId),

@@ -13,6 +13,7 @@ import { dirname } from 'node:path';
 import Database from 'better-sqlite3';
 import { type ErrorCode, hasCode, TillsyncError, TRIED_AGAIN } from '../core/errors.ts';
 import { giveOpenToGroup } from '../core/files.ts';
+import { fold, searchFor } from '../core/folding.ts';
 
 interface DatabaseOptions {
   path: string;
@@ -59,11 +60,29 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
       if (options.readonly && name === 'journal_mode') continue;
       setPragma(db, name, value);
     }
+    addSearch(db);
     return db;
   } catch (error) {
     db?.close();
     throw toStorageError(error, options.path);
   }
+}
+
+/**
+ * Adds the SQL functions of all searches: `fold(text)`, and `finds(typed, text, phones)`, 1 where the text, or one of
+ * the phone numbers, one a line, has what a person typed. Views may not use them, because a POS reads with its own
+ * SQLite.
+ */
+function addSearch(db: Database.Database): void {
+  let last: { typed: string; isFound: ReturnType<typeof searchFor> } | undefined;
+  const finds = (typed: string, text: string | null, phones: string | null) => {
+    if (last?.typed !== typed) last = { typed, isFound: searchFor(typed) };
+    return Number(last.isFound(text ?? '', phones ?? ''));
+  };
+  db.function('finds', { deterministic: true }, finds);
+  db.function('fold', { deterministic: true }, (text: string | null) =>
+    text === null ? null : fold(String(text)),
+  );
 }
 
 /** Runs a database action. Errors of SQLite become `storage-…` errors. */

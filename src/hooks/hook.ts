@@ -1,3 +1,4 @@
+import { fold } from '../core/folding.ts';
 import type { EventName } from '../core/values.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import type { OrderEvent } from '../orders/order.ts';
@@ -111,10 +112,7 @@ function wordsOf(value: string): string[] {
 
 /** Returns the letters, in lower case and without accents, and the digits of a word. */
 function folded(word: string): string {
-  return word
-    .normalize('NFD')
-    .toLowerCase()
-    .replace(/[^\p{L}\p{N}]/gu, '');
+  return fold(word).replace(/[^\p{L}\p{N}]/gu, '');
 }
 
 /** Returns the event of an invented change that was rejected, in the form of a real one. */

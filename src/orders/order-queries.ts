@@ -29,6 +29,15 @@ export function orderById(db: Database.Database, orderId: string): MirroredOrder
   return row && withItems(db, row);
 }
 
+/** SQL for the phone numbers of an order, one a line. */
+const PHONES = 'concat_ws(char(10), customer_phone_number, address_phone_number)';
+/** SQL for whether an order has `@text` in its id, customer, address or items, or in these columns. */
+const isFound = (...columns: string[]) => `finds(@text, concat_ws(' ', ${[...columns, 'order_id'].join(', ')},
+  customer_first_name, customer_last_name, customer_phone_number, customer_email, address_address,
+  address_street_address, address_details, store_external_id,
+  (SELECT group_concat(concat_ws(' ', i.product_external_id, i.product_name, i.sku, i.comment), ' ') FROM order_items i
+    WHERE i.order_id = orders.order_id)), ${PHONES})`;
+
 /** SQL condition for each field of a filter. */
 const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   status: 'status = @status',
@@ -39,12 +48,9 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   createdFrom: 'created_at >= @createdFrom',
   code: 'code = @code',
   stores: 'store_external_id IN (SELECT value FROM json_each(@stores))',
-  customer: `instr(lower(concat_ws(' ', customer_first_name, customer_last_name, customer_phone_number,
-    customer_email)), lower(@customer)) > 0`,
-  text: `(instr(lower(concat_ws(' ', order_id, code, name, customer_first_name, customer_last_name,
-      customer_phone_number, customer_email, address_address, address_street_address, address_details)), lower(@text)) > 0
-    OR EXISTS (SELECT 1 FROM order_items i WHERE i.order_id = orders.order_id
-      AND instr(lower(concat_ws(' ', i.product_external_id, i.product_name, i.comment)), lower(@text)) > 0))`,
+  customer: `finds(@customer, concat_ws(' ', customer_first_name, customer_last_name, customer_phone_number,
+    customer_email), ${PHONES})`,
+  text: isFound('code', 'name'),
   unbooked: 'EXISTS (SELECT 1 FROM orders_unbooked u WHERE u.order_id = orders.order_id)',
 };
 
@@ -241,13 +247,8 @@ const SEARCHED = 5_000;
 export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: number): BoardOrder[] {
   const { text = '', created, limit } = search;
   const when = created ? 'created_at >= @from AND created_at < @before' : 'true';
-  const written = `EXISTS (SELECT 1 FROM orders o WHERE o.order_id = newest.order_id AND instr(lower(concat_ws(' ',
-      o.order_id, o.customer_first_name, o.customer_last_name, o.customer_phone_number, o.customer_email,
-      o.address_address, o.address_details, o.store_external_id)), lower(@text)) > 0)
-    OR EXISTS (SELECT 1 FROM order_items i WHERE i.order_id = newest.order_id
-      AND instr(lower(concat_ws(' ', product_name, product_external_id, comment)), lower(@text)) > 0)`;
   const newest = `SELECT order_id FROM orders WHERE ${when} ORDER BY created_at DESC LIMIT ${SEARCHED}`;
-  const found = `order_id IN (SELECT order_id FROM (${newest}) newest WHERE ${written}
+  const found = `order_id IN (SELECT order_id FROM orders WHERE order_id IN (${newest}) AND ${isFound()}
     UNION SELECT order_id FROM orders WHERE code = @code)`;
   const values = { ...created, text, code: /^#?\d{1,15}$/.test(text) ? Number(text.replace('#', '')) : null };
   const rows = sqlOf(db).rows<BoardRow>(

@@ -1,13 +1,14 @@
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
+import { fold, isPhoneLike, phoneKey } from '../core/folding.ts';
 import { listReceived, type ReceivedEntry } from './order-queries.ts';
 
 /** Finds people in the mirror by an e-mail address, phone number or name. */
 
-/** A search for a person. Texts are folded: lower case, without accents. */
+/** A search for a person, in texts that are folded by `fold`. */
 export type Who =
   | { by: 'email'; email: string }
-  | { by: 'phone'; digits: string }
+  | { by: 'phone'; key: string }
   | { by: 'name'; words: readonly string[] };
 
 /** An order that still has its customer's data. */
@@ -41,22 +42,16 @@ export interface Found {
   mentions: ReceivedEntry[];
 }
 
-/**
- * Number of last digits by which phone numbers are compared, because the country code may be missing: `+56 9 1234 5678`
- * is `912345678`. With eight digits, a mobile and a landline of Santiago could be equal. Of a shorter number, all
- * digits are compared.
- */
-const PHONE_DIGITS = 9;
 const PHONE_DIGITS_MIN = 7;
 const NAME_LETTERS_MIN = 3;
 
 /** Reads what a person typed to search for somebody. Throws `usage` if the text is too short to mean one person. */
 export function readWho(text: string): Who {
-  const typed = fold(text.trim());
+  const typed = fold(text);
   if (typed.includes('@')) return { by: 'email', email: typed };
-  const digits = digitsOf(typed);
-  if (/^[\d\s()+./-]+$/.test(typed) && digits.length >= PHONE_DIGITS_MIN) return { by: 'phone', digits };
-  const words = typed.split(/\s+/).filter((word) => word !== '');
+  const key = phoneKey(typed);
+  if (isPhoneLike(typed) && key.length >= PHONE_DIGITS_MIN) return { by: 'phone', key };
+  const words = typed.split(' ').filter((word) => word !== '');
   if (/\d/.test(typed) || words.join('').length < NAME_LETTERS_MIN) {
     throw new TillsyncError('usage', 'This names nobody. Nothing was changed.', {
       hint: `Give an e-mail, a phone number with at least ${PHONE_DIGITS_MIN} digits, or a name.`,
@@ -108,14 +103,10 @@ function keysOf({ name, email, phones }: PersonalOrder): string[] {
   return contacts.length > 0 ? contacts : [`name ${fold(name ?? '')}`];
 }
 
-function phoneKey(phone: string): string {
-  return digitsOf(phone).slice(-PHONE_DIGITS);
-}
-
 function isNamed({ name, email, phones }: PersonalOrder, who: Who): boolean {
   if (who.by === 'email') return email !== null && fold(email) === who.email;
-  if (who.by === 'phone') return phones.some((phone) => phoneKey(phone) === phoneKey(who.digits));
-  const words = fold(name ?? '').split(/\s+/);
+  if (who.by === 'phone') return phones.some((phone) => phoneKey(phone) === who.key);
+  const words = fold(name ?? '').split(' ');
   return who.words.every((word) => words.includes(word));
 }
 
@@ -152,14 +143,6 @@ function mentionsOf(db: Database.Database, people: readonly Person[], known: Set
   return listReceived(db, { containing }, { limit: Number.MAX_SAFE_INTEGER, quarantinedOnly: false }).filter(
     ({ orderId }) => orderId === null || !known.has(orderId),
   );
-}
-
-function fold(text: string): string {
-  return text.normalize('NFD').replace(/\p{M}/gu, '').toLowerCase();
-}
-
-function digitsOf(text: string): string {
-  return text.replace(/\D/g, '');
 }
 
 function distinct(values: readonly (string | null)[]): string[] {

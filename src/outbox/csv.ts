@@ -1,4 +1,5 @@
 import { TillsyncError } from '../core/errors.ts';
+import { fold } from '../core/folding.ts';
 import { editDistance, mayBeThousands, parsePlainDecimal } from '../core/values.ts';
 import {
   badText,
@@ -222,10 +223,7 @@ function readCsvHeader(
 }
 
 function plainName(name: string): string {
-  return name
-    .normalize('NFD')
-    .replace(/[\u0300-\u036f_\s-]/g, '')
-    .toLowerCase();
+  return fold(name).replace(/[_ -]/g, '');
 }
 
 function quoted(names: readonly string[]): string {

@@ -1,4 +1,5 @@
 import type { MirroredProduct } from '../catalog/product.ts';
+import { fold } from '../core/folding.ts';
 import type { BoardOrder, TrendHour } from '../orders/mirrored-order.ts';
 import type {
   ApiFault,
@@ -126,11 +127,11 @@ export function branchesShown(
   { all, text, level }: Branches,
   messageOf: (branch: Branch) => string,
 ): Branch[] {
-  const wanted = text.trim().toLowerCase();
+  const wanted = fold(text);
   return (all ?? []).filter(
     (branch) =>
       (level === null || branch.level === level) &&
-      `${branch.branch}\n${messageOf(branch)}`.toLowerCase().includes(wanted),
+      fold(`${branch.branch}\n${messageOf(branch)}`).includes(wanted),
   );
 }
 

@@ -4,6 +4,7 @@ import { wordlist as english } from '@scure/bip39/wordlists/english.js';
 import { wordlist as spanish } from '@scure/bip39/wordlists/spanish.js';
 import { generateX25519Identity, identityToRecipient } from 'age-encryption';
 import { TillsyncError } from '../core/errors.ts';
+import { fold } from '../core/folding.ts';
 
 const WORDS = 24;
 
@@ -68,7 +69,7 @@ function readingBy(list: string[], words: string[]): { identity?: string; wrong:
 
 /** The first four letters without accents, which are unique in each list: `Ábaco` → `abac`. */
 function startOf(word: string): string {
-  return word.normalize('NFD').replace(/\p{M}/gu, '').slice(0, 4);
+  return fold(word).slice(0, 4);
 }
 
 function mistaken(why: string, cause?: unknown): TillsyncError {

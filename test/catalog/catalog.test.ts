@@ -240,6 +240,11 @@ describe('the catalogue', () => {
     const ids = (filter: object) => queries.products({ limit: 9, ...filter }).map((each) => each.productId);
     expect(ids({ text: 'TEA' })).toEqual(['p1']);
     expect(ids({ text: 'C' })).toEqual(['p2']);
+    expect([ids({ text: 'TÉA' }), ids({ text: 'c\u200b' }), ids({ text: ' 20 ' })]).toEqual([
+      ['p1'],
+      ['p2'],
+      ['p2'],
+    ]);
     expect(ids({ sku: '11' })).toEqual(['p1']);
     expect(ids({ externalId: 'A', subsidiaryId: 's2' })).toEqual(['p1']);
     expect(ids({ subsidiaryId: 's3' })).toEqual([]);

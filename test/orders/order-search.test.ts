@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import { searchOrders } from '../../src/orders/order-queries.ts';
+import { findPeople, readWho } from '../../src/orders/person.ts';
 import { OBSERVED_MS, observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
 
 type OrderSearch = Parameters<typeof searchOrders>[1];
@@ -29,7 +30,7 @@ it('finds orders by code, customer, address and item, the newest first', async (
   ]);
   expect(codes({ text: 'soto' })).toEqual([3, 1]);
   expect(codes({ text: 'ANA SO' })).toEqual([1]);
-  expect(codes({ text: '1111' })).toEqual([3, 1]);
+  expect(codes({ text: '11112222' })).toEqual([3, 1]);
   expect(codes({ text: 'torta' })).toEqual([2]);
   expect(codes({ text: 'E-7' })).toEqual([2]);
   expect(codes({ text: 'nueces' })).toEqual([2]);
@@ -37,6 +38,41 @@ it('finds orders by code, customer, address and item, the newest first', async (
   // A code is found only if it is typed completely, and special characters are searched for as plain text.
   expect(codes({ text: '#4' })).toEqual([]);
   expect(codes({ text: '%' })).toEqual([]);
+});
+
+it.each([
+  'ñandú',
+  'ÑANDÚ',
+  'nandu',
+  'n\u0303andu\u0301',
+  'alvarez',
+  'JOSE ALVAREZ',
+  '+56912345678',
+  '912345678',
+  '9 1234-5678',
+  'AV. NUNOA',
+  'nandu@EXAMPLE.com',
+])('finds %s in every search that looks there', async (typed) => {
+  const user = {
+    firstName: 'José',
+    lastName: 'Álvarez',
+    email: 'ñandú@example.com',
+    phoneNumber: '+56 9 1234 5678',
+  };
+  const item = { product: { externalId: 'E-7', name: 'Pluma de Ñandú' }, amount: 1 };
+  const { mirror, codes } = await mirrorOf([
+    { user, items: [item], address: { address: 'Av. Ñuñoa 12' } },
+    {
+      user: { firstName: 'Ana', lastName: 'Soto', email: 'ana@example.com', phoneNumber: '+56 9 8765 4321' },
+    },
+  ]);
+  const listed = (filter: object) => mirror.orders.list({ limit: 9, ...filter }).map(({ code }) => code);
+  expect([codes({ text: typed }), listed({ text: typed })]).toEqual([[1], [1]]);
+  const isOfCustomer = !typed.startsWith('AV.');
+  expect(listed({ customer: typed })).toEqual(isOfCustomer ? [1] : []);
+  if (!isOfCustomer || (!typed.includes('@') && !/alvarez|\d/i.test(typed))) return;
+  const { people } = mirror.read((db) => findPeople(db, readWho(typed)));
+  expect(people.flatMap(({ orders }) => orders.map(({ code }) => code))).toEqual([1]);
 });
 
 it('finds those of a day, and no more than are asked for', async () => {
