@@ -4,7 +4,7 @@ import { asBit, asSent, fromBit, isStored, preparedOnUse, type SqlValue } from '
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import type { MirroredProduct, ProductFilter } from './product.ts';
 
-type Sent = number | string | null;
+type Sent = number | null;
 
 interface Pushed {
   /** Value of the mark `push` at the newest change that was pushed; a higher value is a later push. */

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
-import { amount, flag, isoTime, text } from '../core/schema.ts';
+import { flag, isoTime, text } from '../core/schema.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 
 /** The three fields in which the platform searches for an externalId, in tillsync's order of preference. */
@@ -73,17 +73,20 @@ export function branchDirectory(
   };
 }
 
+/** A number of the catalogue; null if it was not sent as one. */
+const number = z.number().nullable();
+
 export const productSku = z.object({
   sku: z.string(),
   barcode: text,
-  price: amount,
-  withDiscount: amount,
-  discount: amount,
+  price: number,
+  withDiscount: number,
+  discount: number,
   show: flag,
   stocks: z.array(
     z.object({
       subsidiaryId: z.string(),
-      qty: amount,
+      qty: number,
       show: flag.describe('Stock visibility in the branch'),
     }),
   ),

@@ -63,6 +63,26 @@ export function scanRecords(bytes: Uint8Array): ScannedAnswer {
   return { lists, hints };
 }
 
+const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
+
+/** Whether a JSON text may have an integer that is too large for JavaScript's numbers. */
+export function hasLongNumber(text: string): boolean {
+  return LONG_NUMBER.test(text);
+}
+
+/**
+ * Parses JSON text. An integer too large for JavaScript becomes the text of its digits, because it may be an id:
+ * `{"id": 12345678901234567890}` → `{ id: '12345678901234567890' }`.
+ */
+export function parseLossless(text: string): unknown {
+  return hasLongNumber(text) ? JSON.parse(text, keepLongNumbers) : JSON.parse(text);
+}
+
+function keepLongNumbers(_name: string, value: unknown, context?: { source?: string }): unknown {
+  const isLong = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
+  return isLong && context?.source !== undefined && /^-?\d+$/.test(context.source) ? context.source : value;
+}
+
 const recordDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
 /** Returns the text of one element, exactly as received. */

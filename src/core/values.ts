@@ -25,6 +25,16 @@ export function parsePlainDecimal(text: string): number | undefined {
   return /^[+-]?\d+(\.\d+)?$/.test(text) && isExactDecimal(text) ? Number(text) : undefined;
 }
 
+/**
+ * Reads a number that was sent as a number or as plain decimal text (`-12`, ` 3.50 `). Returns undefined for anything
+ * else: the comma in `5990,55` and the point in `1.990,00` are ambiguous.
+ */
+export function readNumber(value: unknown): number | undefined {
+  const isDecimal = typeof value === 'string' && /^\s*-?\d+(\.\d+)?\s*$/.test(value);
+  const number = isDecimal ? Number(value) : value;
+  return Number.isFinite(number) ? (number as number) : undefined;
+}
+
 /** Whether the point in a text such as `1.990` may separate thousands. It cannot after a leading zero. */
 export function mayBeThousands(text: string): boolean {
   return /^[+-]?[1-9]\d{0,2}\.\d{3}$/.test(text);

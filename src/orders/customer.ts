@@ -1,3 +1,4 @@
+import { parseLossless } from '../core/json-records.ts';
 import {
   type ITEM_SPELLINGS,
   ORDER_SPELLINGS,
@@ -7,7 +8,7 @@ import {
 } from './field-aliases.ts';
 import { isRecord } from './field-values.ts';
 import type { OrderFields, OrderObservation, OrderReading } from './order.ts';
-import { keepLongNumbers, unwrap } from './order-reader.ts';
+import { unwrap } from './order-reader.ts';
 
 /**
  * Removes personal data from an order. Only values known to be impersonal are kept; every other text is removed, also
@@ -53,7 +54,7 @@ const HARMLESS_MAX = 1_000_000;
  */
 export function payloadWithoutCustomer(raw: string, spellings: OrderSpellings): string {
   try {
-    const value: unknown = JSON.parse(raw, keepLongNumbers);
+    const value: unknown = parseLossless(raw);
     if (!isRecord(value)) return 'null';
     const order = unwrap(value, spellings);
     if (order === value) return JSON.stringify(knownOf(value, 'order', spellings));

@@ -1,5 +1,5 @@
 import { zoneCalendar } from '../core/time.ts';
-import { jsonText } from '../core/values.ts';
+import { jsonText, readNumber } from '../core/values.ts';
 import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES } from './order.ts';
 
 /**
@@ -30,7 +30,7 @@ export const READERS: Readonly<Record<Exclude<FieldKind, 'time'>, ValueReader>> 
   key: readKey,
   text: readText,
   whole: readWhole,
-  amount: readAmount,
+  amount: readNumber,
   number: readNumber,
   flag: readFlag,
   list: readList,
@@ -109,23 +109,10 @@ function readList(value: unknown): unknown[] | undefined {
     : undefined;
 }
 
-/** Reads an amount. A plain decimal text counts as a number; "5990,55" does not, because its comma is ambiguous. */
-function readAmount(value: unknown): number | undefined {
-  return readNumber(typeof value === 'string' ? value.trim() : value);
-}
-
 function readWhole(value: unknown): number | undefined {
   const isText = typeof value === 'string' && /^#?\d{1,15}$/.test(value);
   const number = isText ? Number(value.replace('#', '')) : value;
   return Number.isSafeInteger(number) ? (number as number) : undefined;
-}
-
-export function readNumber(value: unknown): number | undefined {
-  return finite(typeof value === 'string' && /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value);
-}
-
-function finite(value: unknown): number | undefined {
-  return Number.isFinite(value) ? (value as number) : undefined;
 }
 
 function readFlag(value: unknown): boolean | undefined {

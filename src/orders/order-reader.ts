@@ -1,4 +1,11 @@
-import { type RecordList, recordText, type ScannedAnswer } from '../core/json-records.ts';
+import {
+  hasLongNumber,
+  parseLossless,
+  type RecordList,
+  recordText,
+  type ScannedAnswer,
+} from '../core/json-records.ts';
+import { readNumber } from '../core/values.ts';
 import {
   hasValueOf,
   ORDER_SPELLINGS,
@@ -7,7 +14,7 @@ import {
   type SpellingTree,
   WRAPPER_NAMES,
 } from './field-aliases.ts';
-import { BROKEN_ID, INEXACT_ID, isRecord, readNumber } from './field-values.ts';
+import { BROKEN_ID, INEXACT_ID, isRecord } from './field-values.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import type { OrderFields, OrderReading, OrderSource } from './order.ts';
 
@@ -360,17 +367,8 @@ export function readSentOrder(
   spellings: OrderSpellings,
   source: OrderSource = 'webhook',
 ): OrderReading | { unreadable: string } {
-  const reading = readOrder(value, spellings, source);
-  if ('orderId' in reading || !LONG_NUMBER.test(raw)) return reading;
-  return readOrder(JSON.parse(raw.replace(/^\u{FEFF}/u, ''), keepLongNumbers), spellings, source);
-}
-
-const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
-
-/** Reviver for JSON.parse that keeps integers too large for JavaScript as the text that was sent. */
-export function keepLongNumbers(_name: string, value: unknown, context?: { source?: string }): unknown {
-  const long = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
-  return long && context?.source !== undefined && /^-?\d+$/.test(context.source) ? context.source : value;
+  const exact = hasLongNumber(raw) ? parseLossless(raw.replace(/^\u{FEFF}/u, '')) : value;
+  return readOrder(exact, spellings, source);
 }
 
 /** Returns the order inside a wrapper object, or the value itself if it has an order id of its own. */

@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import { jsonText } from '../core/values.ts';
+import { jsonText, readNumber } from '../core/values.ts';
 import { BATCH_ITEMS_MAX } from './platform.ts';
 
 /**
@@ -18,11 +18,11 @@ const nullableText = z
   .nullable()
   .catch(null);
 
-/** An amount of money as it was sent, so that no digit is lost. */
-const nullableAmount = z
-  .union([z.number(), z.string().min(1)])
-  .nullable()
-  .catch(null);
+/** An amount or quantity, sent as a number or as decimal text. */
+const nullableNumber = z
+  .unknown()
+  .optional()
+  .transform((value) => readNumber(value) ?? null);
 
 /** A number such as an index or a total, sent as a number or as text. */
 const nullableCount = z
@@ -49,6 +49,12 @@ const nullableFlag = z
   ])
   .nullable()
   .catch(null);
+
+/** A discount or its indicator: a number, or a flag. */
+const numberOrFlag = z
+  .unknown()
+  .optional()
+  .transform((value): number | boolean | null => readNumber(value) ?? nullableFlag.parse(value));
 
 /** A scalar as it was sent; an object or array becomes its JSON text. */
 const scalarOrJson = z
@@ -129,7 +135,7 @@ function asMessage(value: unknown): string {
   return typeof value === 'string' ? value : (jsonText(value) ?? '');
 }
 
-const stockEntry = z.object({ subsidiaryId: idText, qty: nullableAmount, show: nullableFlag });
+const stockEntry = z.object({ subsidiaryId: idText, qty: nullableNumber, show: nullableFlag });
 
 const integrationEntry = z.object({
   subsidiaryId: idText,
@@ -141,9 +147,9 @@ const integrationEntry = z.object({
 const skuEntry = z.object({
   sku: idText,
   barcode: nullableText,
-  price: nullableAmount,
-  withDiscount: scalarOrJson,
-  discount: scalarOrJson,
+  price: nullableNumber,
+  withDiscount: numberOrFlag,
+  discount: numberOrFlag,
   show: nullableFlag,
   stocks: readableEntries(stockEntry),
   integrations: readableEntries(integrationEntry),

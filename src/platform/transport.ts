@@ -3,6 +3,7 @@ import type { Agent, Dispatcher } from 'undici';
 import type { z } from 'zod';
 import { ACCEPTED_CODINGS, codingOf, DecodeError, decoded } from '../core/content-coding.ts';
 import { TillsyncError } from '../core/errors.ts';
+import { parseLossless } from '../core/json-records.ts';
 import type { Clock } from '../core/time.ts';
 import type { Endpoint } from './platform.ts';
 import { envelopeAnswer } from './schemas.ts';
@@ -367,7 +368,7 @@ export function readData(answer: CallAnswer): unknown {
 export function readEnvelope(answer: CallAnswer): { success: true | null; data: unknown } {
   let json: unknown;
   try {
-    json = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(answer.bytes));
+    json = parseLossless(new TextDecoder('utf-8', { fatal: true }).decode(answer.bytes));
   } catch {
     throw garbled(answer, 'no JSON');
   }

@@ -275,7 +275,7 @@ describe('products', () => {
         {
           sku: '1',
           barcode: null,
-          price: '10.50',
+          price: 10.5,
           withDiscount: null,
           discount: 0,
           show: null,

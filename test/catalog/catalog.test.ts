@@ -6,7 +6,7 @@ import { branchDirectory } from '../../src/catalog/product.ts';
 import { CatalogQueries } from '../../src/catalog/product-rows.ts';
 import { InventoryIndex } from '../../src/outbox/inventory-index.ts';
 import { resolveStock } from '../../src/outbox/resolve.ts';
-import type { ProductRecord } from '../../src/platform/schemas.ts';
+import { type ProductRecord, readProduct } from '../../src/platform/schemas.ts';
 import { BRANCHES, outgoing, product, SEND_ALL } from '../outbox/outbox-fixture.ts';
 import { runsOf } from '../support/seed.ts';
 
@@ -218,19 +218,31 @@ describe('the catalogue', () => {
     expect(out.catalog.isComplete).toBe(true);
   });
 
-  it('keeps numbers and texts as they were sent', () => {
+  it.each([
+    ['1001.50', 1001.5, 'real'],
+    [' 1990 ', 1990, 'integer'],
+    ['0', 0, 'integer'],
+    ['-3', -3, 'integer'],
+    [0.1, 0.1, 'real'],
+    [1990, 1990, 'integer'],
+    ['1.990,00', null, 'null'],
+    ['5990,55', null, 'null'],
+    ['', null, 'null'],
+    ['1e5', null, 'null'],
+    [null, null, 'null'],
+    [[7], null, 'null'],
+  ])('stores the number %j as %j, as in orders', (sent, stored, type) => {
     const out = outgoing();
-    const odd = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }]);
-    const child = odd.children[0] as ProductRecord['children'][number];
-    child.price = '1.990,00';
-    child.discount = 0.1;
-    child.withDiscount = true;
-    out.sweep([odd]);
-    const row = out.db
-      .prepare('SELECT price, discount, with_discount, typeof(with_discount) FROM skus')
-      .raw();
-    expect(row.get()).toEqual(['1.990,00', 0.1, 1, 'integer']);
-    expect(out.db.prepare('SELECT typeof(qty) FROM stocks').pluck().get()).toBe('integer');
+    const stock = { subsidiaryId: 's1', qty: sent, show: true };
+    const sku = { sku: '010', price: sent, discount: sent, withDiscount: sent, stocks: [stock] };
+    const read = readProduct({ id: 'p1', name: 'Tea', children: [sku] });
+    out.sweep([read?.record as ProductRecord]);
+    for (const column of ['price', 'discount', 'with_discount', 'qty']) {
+      const sql = `SELECT ${column}, typeof(${column}), sku, typeof(sku) FROM skus JOIN stocks USING (sku)`;
+      expect([column, out.db.prepare(sql).raw().get()]).toEqual([column, [stored, type, '010', 'text']]);
+    }
+    const payload = out.db.prepare("SELECT payload -> '$.children[0].price' FROM products").pluck().get();
+    expect(payload).toBe(JSON.stringify(sent));
   });
 
   it('is found by text, sku, any externalId and branch, page by page', () => {

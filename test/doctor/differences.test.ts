@@ -37,7 +37,7 @@ const mirrored: MirroredProduct = {
       discount: 0,
       show: true,
       stocks: [
-        { subsidiaryId: 's1', qty: '5', show: true },
+        { subsidiaryId: 's1', qty: 5, show: true },
         { subsidiaryId: 's2', qty: 9, show: true },
       ],
       integrations: [mapping],
@@ -73,7 +73,7 @@ describe('a product', () => {
     );
     expect(brief(found)).toEqual([
       ['1', null, 'price', 10, 11],
-      ['1', 's1', 'qty', '5', 6],
+      ['1', 's1', 'qty', 5, 6],
       ['1', 's1', 'stock.show', true, false],
       ['1', 's1', 'mapping', null, 's1 extId F'],
       ['1', 's1', 'mapping', 's1 extId E', null],

@@ -18,7 +18,7 @@ const record: ProductRecord = {
     {
       sku: '10',
       barcode: null,
-      price: '1990',
+      price: 1990,
       withDiscount: null,
       discount: null,
       show: true,

@@ -34,8 +34,8 @@ test('a product is read as far as it can be, and kept whole', () => {
         {
           sku: '11',
           barcode: null,
-          price: '1.10',
-          withDiscount: '{"from":1}',
+          price: 1.1,
+          withDiscount: null,
           discount: 5,
           show: false,
           stocks: [{ subsidiaryId: 's', qty: '3', show: true }],
