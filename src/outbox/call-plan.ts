@@ -1,13 +1,13 @@
 import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type OutboxChange } from './change.ts';
-import { sameNumber } from './guards.ts';
+import { goesToZero, sameNumber } from './guards.ts';
 
 /** A sold-out change is sent before all others, so that nobody buys the product any more. */
 export const PRIORITY_SOLD_OUT = 0;
 export const PRIORITY_OTHERS = 1;
 
 export function priorityOf(body: object): number {
-  return 'qty' in body && body.qty === 0 ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
+  return 'qty' in body && goesToZero(body.qty as number) ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
 }
 
 /** Share of a call's items, in percent, that sold-out stocks may take while other changes wait. */

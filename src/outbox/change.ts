@@ -60,6 +60,12 @@ const number = z
   .min(0, says('is negative'))
   .max(Number.MAX_SAFE_INTEGER, says('is too large to be kept exactly'))
   .overwrite((value) => (value === 0 ? 0 : value));
+/** A count. A till that sells before a delivery is booked counts below zero; the platform then gets 0. */
+const count = z
+  .number(says(whyNoNumber))
+  .min(-Number.MAX_SAFE_INTEGER, says('is too large to be kept exactly'))
+  .max(Number.MAX_SAFE_INTEGER, says('is too large to be kept exactly'))
+  .overwrite((value) => (value === 0 ? 0 : value));
 const text = sound(z.string(says('is not a text')).max(TEXT_LENGTH_MAX, says('is too long')));
 const reference = sound(
   z.string(says('is not a text; write it in quotes')).max(REFERENCE_LENGTH_MAX, says('is too long')),
@@ -76,7 +82,7 @@ const flag = z.boolean(says('is neither true nor false'));
 export const stockItem = z.strictObject({
   externalId: id.exactOptional().describe('Integration id of the product'),
   sku: sku.exactOptional(),
-  qty: number.describe('New stock quantity'),
+  qty: count.describe('Quantity as counted; below zero, the platform gets 0'),
   show: flag.exactOptional().describe('Stock visibility in the branch; left as it is when missing'),
   subsidiaryId: id.exactOptional().describe('Branch, where the product is in several'),
   subsidiaryExternalId: id.exactOptional(),

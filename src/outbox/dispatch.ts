@@ -10,7 +10,7 @@ import {
   type QueueOutlook,
   Turns,
 } from './call-plan.ts';
-import type { Answer, BatchItem, ChangeKind, OutboxChange } from './change.ts';
+import type { Answer, BatchItem, ChangeBody, ChangeKind, OutboxChange } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { KnownValues } from './known-values.ts';
 import { FROM_QUEUE, MAY_LEAVE, OutboxQueue } from './queue.ts';
@@ -171,10 +171,8 @@ export class OutboxDispatcher {
         if (!row) continue;
         claim.settled += 1;
         this.#sql.run(
-          `UPDATE outbox SET state = 'done', settled_at = ?, message = 'The platform has this value already.',
-             ${keepBefore('?')}
-           WHERE change_id = ?`,
-          ...[at, each.before ?? null, row.changeId],
+          `UPDATE outbox SET state = 'done', settled_at = ?, message = ?, ${keepBefore('?')} WHERE change_id = ?`,
+          ...[at, hasAlready(row.body), each.before ?? null, row.changeId],
         );
         this.#queue.supersedeRejected(row, at);
       }
@@ -421,8 +419,9 @@ export class OutboxDispatcher {
       const sent = 'qty' in body ? { ...body, qty: sentQty ?? body.qty } : body;
       this.#values.apply({ ...change, body: sent }, sentAsOfSeq, mark, this.#clock.nowMs());
       told = stock ? this.#whyLess(stock) : null;
-      if (!stock && 'qty' in body && sentQty !== null && sentQty < body.qty) {
-        told = keptBack(sentQty, this.#safety.lookup()(null, change.subsidiaryId));
+      if (!stock && 'qty' in body && sentQty !== null && sentQty !== body.qty) {
+        const safetyQty = this.#safety.lookup()(null, change.subsidiaryId);
+        told = body.qty < 0 ? belowZero(body.qty) : keptBack(sentQty, safetyQty);
       }
     }
     this.#sql.run(
@@ -504,15 +503,16 @@ export class OutboxDispatcher {
    */
   #whyLess(stock: LedgerStock): string | null {
     const { reservedQty, unheardQty, safetyQty, countedQty, callQty } = stock;
-    const told: string[] = [];
-    if (reservedQty > 0 && stock.holds) {
+    const told: string[] = countedQty < 0 ? [belowZero(countedQty)] : [];
+    // Nothing is taken off a count below zero.
+    if (reservedQty > 0 && stock.holds && countedQty >= 0) {
       const orders = this.#ledger.reservedBy(stock, 6).map(({ code, orderId }) => code ?? orderId);
       const named = `${orders.slice(0, 5).join(', ')}${orders.length > 5 ? ' and more' : ''}`;
       told.push(
         `Sent as ${callQty}: ${reservedQty} are sold online and not booked: ${orders.length === 1 ? 'order' : 'orders'} ${named}.`,
       );
     }
-    if (unheardQty > 0) {
+    if (unheardQty > 0 && countedQty >= 0) {
       told.push(`Kept back too are ${unheardQty} that the platform has sold in an order not heard of yet.`);
     }
     if (safetyQty > 0 && countedQty > 0) {
@@ -523,6 +523,16 @@ export class OutboxDispatcher {
     if (this.#looks.wasRefused(stock)) told.push('The platform did not show the stock before.');
     return told.length === 0 ? null : told.join(' ');
   }
+}
+
+function hasAlready(body: ChangeBody): string {
+  return 'qty' in body && body.qty < 0
+    ? `The platform has 0 already. The POS counted ${body.qty}.`
+    : 'The platform has this value already.';
+}
+
+function belowZero(countedQty: number): string {
+  return `Sent as 0: the POS counted ${countedQty}.`;
 }
 
 function keptBack(sentQty: number | null, safetyQty: number): string {

@@ -8,7 +8,14 @@ import {
   type StockChange,
   type Target,
 } from './change.ts';
-import { diffInventory, type GuardReason, type GuardSettings, guardMissing, guardPrice } from './guards.ts';
+import {
+  diffInventory,
+  type GuardReason,
+  type GuardSettings,
+  goesToZero,
+  guardMissing,
+  guardPrice,
+} from './guards.ts';
 import type { ZeroHolds } from './intake.ts';
 import { type IndexedStock, InventoryIndex } from './inventory-index.ts';
 import { KnownValues } from './known-values.ts';
@@ -143,6 +150,7 @@ class Judge {
 
   #keptBack({ target, values: { qty = 0 } }: Place<Change>): string {
     const safetyQty = this.#safetyOf(target.sku, target.subsidiaryId);
+    if (qty < 0) return ` A count of ${qty} is sent as 0.`;
     return qty > 0 && safetyQty > 0 ? ` Of ${qty} the safety stock of ${safetyQty} is kept back.` : '';
   }
 
@@ -151,7 +159,7 @@ class Judge {
     // While the product is unknown, the change is not judged; it is judged when the product is found.
     if (resolution.state === 'needs-read') return undefined;
     if (line.kind === 'stock') {
-      const isFresh = values.qty === 0 && !this.#values.isZero(sku, subsidiaryId);
+      const isFresh = goesToZero(values.qty) && !this.#values.isZero(sku, subsidiaryId);
       return isFresh ? this.#holds.zeroHolds.get(subsidiaryId ?? '') : undefined;
     }
     if (values.price === undefined || sku === null) return undefined;

@@ -28,6 +28,11 @@ export const GUARDS_OFF: GuardSettings = {
   missingShareMax: 0,
 };
 
+/** Whether a count makes its stock zero on the platform, which gets 0 for a count below zero too. */
+export function goesToZero(qty: number | undefined): boolean {
+  return qty !== undefined && qty <= 0;
+}
+
 /** Reason why a guard holds a change. */
 export interface GuardReason {
   guard: Guard;

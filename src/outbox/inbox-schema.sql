@@ -20,8 +20,9 @@ CREATE TABLE stock_changes (
   CONSTRAINT "sku must be a whole number of 0 or more"
     CHECK (sku IS NULL OR (typeof(sku) = 'integer' AND sku >= 0 AND sku <= 9007199254740991)),
   CONSTRAINT "qty must be given" CHECK (qty IS NOT NULL),
-  CONSTRAINT "qty must be a number of 0 or more"
-    CHECK (qty IS NULL OR (typeof(qty) IN ('integer', 'real') AND qty >= 0 AND qty <= 9007199254740991)),
+  -- Below zero as a till counts it; the platform gets 0.
+  CONSTRAINT "qty must be a number"
+    CHECK (qty IS NULL OR (typeof(qty) IN ('integer', 'real') AND qty BETWEEN -9007199254740991 AND 9007199254740991)),
   CONSTRAINT "show must be 0 or 1" CHECK (show IS NULL OR show IN (0, 1)),
   CONSTRAINT "subsidiary_id must be a text that is not empty"
     CHECK (subsidiary_id IS NULL OR (typeof(subsidiary_id) IN ('text', 'integer') AND trim(subsidiary_id) <> '')),

@@ -25,6 +25,7 @@ import {
   aboveZeroNeeded,
   type GuardReason,
   type GuardSettings,
+  goesToZero,
   guardPrice,
   guardZeroItems,
   guardZeroShare,
@@ -424,7 +425,7 @@ export class OutboxIntake {
     { body, target, sku, subsidiaryId, zeroedAt: before }: OutboxChange,
     guards: GuardSettings,
   ): { hold: GuardReason | undefined; zeroedAt: string | null } {
-    const isZero = 'qty' in body && body.qty === 0;
+    const isZero = 'qty' in body && goesToZero(body.qty);
     const zeroedAt = before ?? (isZero ? this.#zeroedAt(target) : undefined) ?? null;
     if (!isZero || zeroedAt !== null || this.#values.isZero(sku, subsidiaryId)) {
       return { hold: this.#judgePrice(body, sku, guards), zeroedAt };
@@ -443,7 +444,7 @@ export class OutboxIntake {
     const fresh = new Map<string, Placed[]>();
     for (const each of items) {
       const { item, resolution, target } = each;
-      if (!('change' in item) || item.kind !== 'stock' || item.change.qty !== 0) continue;
+      if (!('change' in item) || item.kind !== 'stock' || !goesToZero(item.change.qty)) continue;
       // An unknown product may not be sold online at all. Its change is judged when the product is found.
       if (resolution?.state === 'rejected' || resolution?.state === 'needs-read') continue;
       each.zeroedAt = this.#zeroedAt(target.key) ?? null;

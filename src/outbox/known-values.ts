@@ -44,10 +44,10 @@ export class KnownValues {
     return stock !== undefined && saysTheSame({ qty: stock.qty, show: fromBit(stock.show) }, wanted);
   }
 
-  /** Whether the stock is zero; false if the mirror does not have it or is uncertain about it. */
+  /** Whether the stock is zero or below; false if the mirror does not have it or is uncertain about it. */
   isZero(sku: string | null, subsidiaryId: string | null): boolean {
     const stock = sku === null || subsidiaryId === null ? undefined : this.#stock(sku, subsidiaryId);
-    return stock !== undefined && sameNumber(stock.qty, 0);
+    return stock !== undefined && stock.qty !== null && stock.qty !== '' && Number(stock.qty) <= 0;
   }
 
   priceOf(sku: string): number | string | null | undefined {

@@ -21,6 +21,8 @@ type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
 interface FoundLines {
   /** Quantities that the order's lines take from stocks. */
   lines: Quantities;
+  /** Keys of stocks that the order has a line below zero of: nobody knows what the platform makes of it. */
+  belowZero: ReadonlySet<string>;
   /** Earlier external id of the order's branch, set if the branch is now called as the order's store says. */
   formerName?: string | undefined;
 }
@@ -47,25 +49,28 @@ export class LineStocks {
     const isStaying = former !== undefined && this.isForeign(store);
     const named = isStaying ? former : store;
     const quantities: Quantities = new Map();
+    const belowZero = new Set<string>();
     // An order that stays is resolved again at the next start, when the configuration may name its store.
     let isUnplaced = Number(isStaying);
     const lines = `SELECT line AS number, sku, product_external_id AS externalId, product_name AS name, quantity
       FROM order_items WHERE order_id = ?`;
     for (const { number, sku, externalId, name, quantity } of this.#sql.rows<SentLine>(lines, orderId)) {
       const sent = quantity === null ? 0 : Number(quantity);
+      // A line below zero takes nothing, and gives nothing back before it is counted.
       const qty = Number.isFinite(sent) ? Math.max(0, sent) : 0;
       const line = JSON.stringify([named, externalId, externalId === null ? name : null]);
       const found = places[line] ?? this.#placesOf(named, externalId, name);
       if (found.length > 0) places[line] = found;
       if (sku === null) noteSku(this.#sql, orderId, number, found);
       // A line of 0 takes nothing, but its stocks are stored, because an edit may raise its quantity.
-      if (qty === 0) continue;
-      if (found.length === 0) isUnplaced = 1;
+      if (sent === 0 || !Number.isFinite(sent)) continue;
+      if (found.length === 0 && qty > 0) isUnplaced = 1;
       for (const [sku, subsidiaryId] of found) {
         const key = stockTarget({ sku, subsidiaryId });
         // Rounds sums of decimal fractions (weights), which floating-point numbers represent inexactly.
         const sum = Number(((quantities.get(key)?.qty ?? 0) + qty).toFixed(9));
         quantities.set(key, { sku, subsidiaryId, qty: sum });
+        if (sent < 0) belowZero.add(key);
       }
     }
     const now = JSON.stringify(places);
@@ -73,9 +78,11 @@ export class LineStocks {
       const note = 'UPDATE ledger_orders SET places = ?, is_unplaced = ? WHERE order_id = ?';
       this.#sql.run(note, now, isUnplaced, orderId);
     }
-    const taken = [...quantities.values()].map(({ subsidiaryId }) => subsidiaryId);
+    const taken = [...quantities.values()].flatMap(({ subsidiaryId, qty }) =>
+      qty > 0 ? [subsidiaryId] : [],
+    );
     const isRenamed = isStaying || this.isIn(had, taken);
-    return { lines: quantities, formerName: isRenamed ? former : undefined };
+    return { lines: quantities, belowZero, formerName: isRenamed ? former : undefined };
   }
 
   /**

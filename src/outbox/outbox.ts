@@ -4,7 +4,7 @@ import { isoUtc } from '../core/time.ts';
 import type { AuditAction, AuditEvent } from '../db/audit.ts';
 import { valueKeys } from './call-plan.ts';
 import type { Acknowledgement, AckResult, ChangeSource, OutboxEntry, SubmittedChange } from './change.ts';
-import type { Guard, GuardReason, GuardSettings } from './guards.ts';
+import { type Guard, type GuardReason, type GuardSettings, goesToZero } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
@@ -147,7 +147,9 @@ export class OutboxService {
   /** Returns why guards would hold the stocks that go to zero if all `items` were submitted at once. */
   async zeroHolds(items: readonly SubmittedChange[]): Promise<ZeroHolds> {
     const { stores, guards } = this.#options;
-    const zeros = items.filter((item) => item.kind === 'stock' && 'change' in item && item.change.qty === 0);
+    const zeros = items.filter(
+      (item) => item.kind === 'stock' && 'change' in item && goesToZero(item.change.qty),
+    );
     const branchOf = new Map<string, string>();
     for (let start = 0; start < zeros.length; start += PART) {
       const part = zeros.slice(start, start + PART);

@@ -431,7 +431,7 @@ export class Reservations {
     if (!order) return;
     const had = this.#had(orderId);
     const store = this.#order(orderId)?.store ?? null;
-    const { lines, formerName } = this.#lines.find(orderId, store, had);
+    const { lines, belowZero, formerName } = this.#lines.find(orderId, store, had);
     this.#carryAck(orderId, store, formerName);
     const taken: Quantities = order.takes === 1 ? lines : new Map();
     const delta: Quantities = new Map();
@@ -441,7 +441,7 @@ export class Reservations {
     }
     const isChanged = [...delta.values()].some(({ qty }) => qty !== 0);
     if (isNews || isChanged || (isEdit && formerName === undefined))
-      this.#addSteps(orderId, seq, delta, delta);
+      this.#addSteps(orderId, seq, delta, delta, belowZero);
   }
 
   /** Renames an acknowledgement under an earlier name of the branch, so that its POS need not acknowledge again. */
@@ -451,8 +451,17 @@ export class Reservations {
     this.#sql.run(carry, store, orderId, formerName);
   }
 
-  /** Adds a step for each of these stocks, of 0 pieces if `delta` lacks the stock. */
-  #addSteps(orderId: string, seq: number, stocks: Quantities, delta: Quantities): void {
+  /**
+   * Adds a step for each of these stocks, of 0 pieces if `delta` lacks the stock. What the platform has of the stocks in
+   * `belowZero` is unknown afterwards.
+   */
+  #addSteps(
+    orderId: string,
+    seq: number,
+    stocks: Quantities,
+    delta: Quantities,
+    belowZero: ReadonlySet<string> = new Set(),
+  ): void {
     if (stocks.size === 0) return;
     const order = this.#known(orderId);
     const ack = this.#sql.row<{ branch: string; seq: number | null; waitsSince: string | null }>(
@@ -479,7 +488,7 @@ export class Reservations {
           qty,
           bookedVersion,
           placedMs: order?.placedMs ?? 0,
-          isFirst: Number(order?.takes === 1 && order.firstSeq === seq),
+          isFirst: Number(order?.takes === 1 && order.firstSeq === seq && !belowZero.has(key)),
           heldUntilMs: isEdit ? this.#clock.nowMs() + this.#editHoldMs : null,
         },
       );

@@ -188,7 +188,8 @@ export class StockLedger {
     this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
     for (const stock of before) {
       const qty = stock.reservedQty - (this.ofStock(stock)?.reservedQty ?? 0);
-      if (qty > 0) this.#set(stock, 'counted_qty = max(0, round(counted_qty - @qty, 9))', { qty });
+      if (qty > 0)
+        this.#set(stock, 'counted_qty = max(min(0, counted_qty), round(counted_qty - @qty, 9))', { qty });
     }
   }
 

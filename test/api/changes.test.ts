@@ -18,7 +18,7 @@ describe('handing changes over', () => {
   it('answers for each item, and lets no bad one spoil its neighbours', async () => {
     const { post, state } = await open();
     const body =
-      '[{"externalId":"A","qty":1},{"externalId":"B","qty":-1},{"qty":1},{"externalId":"C","qty":NaN},7,' +
+      '[{"externalId":"A","qty":1},{"externalId":"B","qty":-1e300},{"qty":1},{"externalId":"C","qty":NaN},7,' +
       '{"externalId":"D","qty":12345678901234567890},{"externalId":"E","qty":2,"amount":1},' +
       '{"__proto__":{},"externalId":"P","qty":1},{"sku":12,"qty":0,"show":false,"subsidiaryId":"s"}]';
     const answer = await post('/v1/stock', body);

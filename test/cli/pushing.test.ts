@@ -53,7 +53,7 @@ describe('a file of stock quantities', () => {
         'external_id;qty',
         'A-1001-1;11',
         'B-1003-1;x',
-        'B-1003-1;-1',
+        'B-1003-1;--1',
         'B-1003-1;Infinity',
         'B-1003-1;3',
         ';4',

@@ -31,9 +31,9 @@ describe('the inbox file', () => {
   it.each([
     ['stock_changes (qty) VALUES (1)', 'give external_id or sku'],
     ["stock_changes (external_id) VALUES ('A')", 'qty must be given'],
-    ["stock_changes (external_id, qty) VALUES ('A', -1)", 'qty must be a number of 0 or more'],
-    ["stock_changes (external_id, qty) VALUES ('A', '1,5')", 'qty must be a number of 0 or more'],
-    ["stock_changes (external_id, qty) VALUES ('A', 9e999)", 'qty must be a number of 0 or more'],
+    ["stock_changes (external_id, qty) VALUES ('A', -9007199254740992)", 'qty must be a number'],
+    ["stock_changes (external_id, qty) VALUES ('A', '1,5')", 'qty must be a number'],
+    ["stock_changes (external_id, qty) VALUES ('A', 9e999)", 'qty must be a number'],
     ["stock_changes (external_id, qty) VALUES (' ', 1)", 'external_id must be a text that is not empty'],
     ['stock_changes (external_id, qty) VALUES (1.5, 1)', 'external_id must be a text that is not empty'],
     ["stock_changes (external_id, qty, show) VALUES ('A', 1, 2)", 'show must be 0 or 1'],

@@ -304,7 +304,7 @@ describe("a person's decisions", () => {
 
   it('retry no rejected change that cannot be read', () => {
     const out = swept();
-    const [unreadable] = out.accept('stock', [{ externalId: 'B', qty: -1 }]);
+    const [unreadable] = out.accept('stock', [{ externalId: 'B', qty: -1e300 }]);
     expect(unreadable).toMatchObject({ state: 'rejected' });
     const failure = catchError(() => out.decisions.retry(unreadable?.changeId ?? 0));
     expect(hasCode(failure, 'conflict') && failure.message).toContain('cannot be read; hand it over again');

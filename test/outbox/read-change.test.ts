@@ -38,7 +38,7 @@ describe('a stock change', () => {
     [{ externalId: 'A', qty: '5' }, 'bad-value', 'qty'],
     [{ externalId: 'A', qty: Number.NaN }, 'bad-value', 'qty'],
     [{ externalId: 'A', qty: Number.POSITIVE_INFINITY }, 'bad-value', 'qty'],
-    [{ externalId: 'A', qty: -1 }, 'bad-value', 'qty'],
+    [{ externalId: 'A', qty: -1e300 }, 'bad-value', 'qty'],
     [{ externalId: 'A', qty: 2 ** 60 }, 'bad-value', 'qty'],
     [{ externalId: 'A', qty: null }, 'bad-value', 'qty'],
     [{ externalId: 'A' }, 'nothing-to-change', 'qty'],
@@ -71,8 +71,8 @@ describe('a stock change', () => {
   });
 
   it('names every fault of one item', () => {
-    const reading = readStockChange({ qty: -1, colour: 'red' });
-    expect('fault' in reading && reading.fault.message).toMatch(/colour.*Neither.*negative/s);
+    const reading = readStockChange({ qty: 'x', colour: 'red' });
+    expect('fault' in reading && reading.fault.message).toMatch(/colour.*Neither.*not a number/s);
   });
 
   it('is either taken exactly or refused, whatever is handed over', () => {
@@ -91,7 +91,7 @@ describe('a stock change', () => {
         const source = given as Record<string, unknown>;
         expect(reading.change.qty).toBe(source.qty === 0 ? 0 : source.qty);
         expect(reading.change.externalId).toBe((source.externalId as string | undefined)?.trim());
-        expect(Number.isFinite(reading.change.qty) && reading.change.qty >= 0).toBe(true);
+        expect(Number.isFinite(reading.change.qty)).toBe(true);
         return true;
       }),
     );

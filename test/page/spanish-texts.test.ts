@@ -107,7 +107,15 @@ describe('the reasons that the page shows', () => {
   it('tell every fault of a change', () => {
     const id = { externalId: 'A' };
     const faults = [
-      ...[{}, id, { ...id, qty: -1 }, { ...id, qty: 'x' }, { ...id, qty: 1e300 }, { ...id, show: true }, 7],
+      ...[
+        {},
+        id,
+        { ...id, qty: -1e300 },
+        { ...id, qty: 'x' },
+        { ...id, qty: 1e300 },
+        { ...id, show: true },
+        7,
+      ],
       ...[
         { externalId: '', qty: 1 },
         { externalId: 5, qty: 1 },

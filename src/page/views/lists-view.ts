@@ -87,7 +87,7 @@ function skuView(
         <dd>
           ${sku.stocks.map(
             ({ subsidiaryId, qty, show }) =>
-              html`<span class="stock ${Number(qty) === 0 ? 'out' : ''}"><span class="branch">${subsidiaryId}</span> ${format.amount(qty)}${show === false ? html` <span class="tag">${say('catalog.hidden')}</span>` : nothing}</span>`,
+              html`<span class="stock ${Number(qty ?? Number.NaN) <= 0 ? 'out' : ''}"><span class="branch">${subsidiaryId}</span> ${format.amount(qty)}${show === false ? html` <span class="tag">${say('catalog.hidden')}</span>` : nothing}</span>`,
           )}
         </dd>
       </div>

@@ -713,7 +713,9 @@ CREATE VIEW stock_ledger AS
 SELECT c.*,
   max(0, round(c.counted_qty - c.reserved_qty - c.unheard_qty - c.safety_qty, 9)) AS wanted_qty,
   CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
-    THEN max(0, round(c.believed_qty - c.ordered_qty, 9)) END AS expected_qty
+      -- Nobody knows whether a platform that sold more than it had goes below zero.
+      AND (c.ordered_qty = 0 OR c.believed_qty >= c.ordered_qty)
+    THEN round(c.believed_qty - c.ordered_qty, 9) END AS expected_qty
 FROM (
   SELECT b.*,
     coalesce(
