@@ -45,17 +45,20 @@ function dump(file: string): unknown[] {
 
 /** Makes a store with orders, an acknowledgement and a count, and returns a copy of its mirror's files. */
 async function storeOfToday(): Promise<string> {
-  for (let i = 0; i < 3; i++) place.sandbox.control.createOrder();
   expect(await place.command('sync', 'products')).toMatchObject({ code: 0 });
-  expect(await place.command('sync', 'orders')).toMatchObject({ code: 0 });
-  const [order] = rowsOf<{ order_id: string }>(place, 'SELECT order_id FROM orders LIMIT 1');
-  expect(await place.command('feed', 'ack', order?.order_id ?? '')).toMatchObject({ code: 0 });
   const [stock] = rowsOf<{ sku: string; branch: string }>(
     place,
     'SELECT sku, subsidiary_id AS branch FROM stocks ORDER BY sku LIMIT 1',
   );
   const { sku = '', branch = '' } = stock ?? {};
-  await place.command('stock', 'set', '--sku', sku, '--branch', branch, '--qty', '41');
+  const count = ['stock', 'set', '--sku', sku, '--subsidiary-id', branch, '--qty', '41', '--wait'];
+  expect(await place.command(...count)).toMatchObject({ code: 0 });
+  for (let i = 0; i < 3; i++) {
+    place.sandbox.control.createOrder({ subsidiaryId: branch, items: [{ sku: Number(sku), qty: 1 }] });
+  }
+  expect(await place.command('sync', 'orders')).toMatchObject({ code: 0 });
+  const [order] = rowsOf<{ order_id: string }>(place, 'SELECT order_id FROM orders LIMIT 1');
+  expect(await place.command('feed', 'ack', order?.order_id ?? '')).toMatchObject({ code: 0 });
   const old = path.join(place.directory, 'old');
   mkdirSync(old);
   for (const name of readdirSync(place.storage).filter((each) => each.startsWith('mirror.db'))) {
