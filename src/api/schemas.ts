@@ -509,6 +509,7 @@ export const statusAnswer = z.object({
       '`hub`: branches hang on it, see GET /v1/branches; `branch`: it hangs on a hub; `store`: neither',
     ),
   currency: text.describe('Of prices and amounts, as ISO 4217 has it; null: nobody has set it'),
+  timezone: z.string().describe("The shop's time zone, `orders.timezone`; the page shows all times in it"),
   commands: z
     .object({
       tillsync: z.string(),

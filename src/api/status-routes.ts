@@ -38,6 +38,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
       shop,
       role,
       currency,
+      timezone: config.orders.timezone,
       commands: typedWords(),
       verdict,
       versions,

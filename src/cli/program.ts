@@ -94,7 +94,10 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
   program.hook('preAction', (_program, command) => {
     const { config, ownStore } = command.optsWithGlobals<CommonOptions>();
     if (ownStore) requireActsOnFiles(first);
-    setInstallation(() => findInstallation(config, cli.env, ownStore), typed, OF_THE_HUB);
+    const find = () => findInstallation(config, cli.env, ownStore);
+    // The demo's store ends with the demo, so no service of this machine is meant.
+    const inDemo = () => ({ ...find(), needsSudo: false, configFile: null, unit: null, runs: 'demo' });
+    setInstallation(first === 'demo' ? inDemo : find, typed, OF_THE_HUB);
   });
   prepare(program, cli);
   return program;

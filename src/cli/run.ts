@@ -12,6 +12,10 @@ import { becomeOwner, command, sourceOf } from './command.ts';
  */
 const STOP_WITHIN_MS = 28_000;
 
+/** Longest wait for the first inbox. An inbox that cannot be made is an alarm, and orders come in without it. */
+const INBOX_WITHIN_MS = 20_000;
+const INBOX_LOOK_MS = 20;
+
 export const run = command({
   description: 'Run tillsync in the foreground until it is asked to end',
   examples: ['run', 'run --config /etc/tillsync/second-shop.toml'],
@@ -44,6 +48,10 @@ export const run = command({
       configFile: configPath(call.options.config, env),
       onSecret: registerSecret,
     });
+    const endMs = clock.monotonicMs() + INBOX_WITHIN_MS;
+    while (!daemon.hasInbox() && clock.monotonicMs() < endMs && !signal.aborted) {
+      await clock.sleep(INBOX_LOOK_MS, signal);
+    }
     manager.tell({ READY: '1', STATUS: `Running; status at ${daemon.localUrl}` });
     void watchdogLoop({ manager, stalledLoops: daemon.stalledLoops, clock, log, signal });
     // A killed process does not write its compile cache, so it is written now. Does nothing if there is no cache.

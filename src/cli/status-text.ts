@@ -74,7 +74,9 @@ export function statusText(report: StatusReport, say: Say = (english) => english
   }
   if (report.alarms.length > 0 || report.running === false) lines.push('');
   const nameWidth = Math.max(...Object.values(NAMES).map((name) => say(name).length)) + 2;
-  const bySubject = new Map(report.freshness.map((freshness) => [freshness.subject, freshness]));
+  const bySubject = new Map(
+    report.freshness.map((flow) => [flow.subject, sinceNewTokens(flow, report.auth)]),
+  );
   for (const subject of FRESHNESS_SUBJECTS) {
     if (subject === 'hub.link' && !bySubject.has(subject)) continue;
     if (subject === 'auth' && report.auth === null && report.authFault === undefined) continue;
@@ -97,7 +99,27 @@ export function statusText(report: StatusReport, say: Say = (english) => english
       `${counted(orders, 'order')} (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
     ),
   );
-  return `${lines.map(printable).join('\n')}\n`;
+  return `${withoutRepeats(lines).map(printable).join('\n')}\n`;
+}
+
+/** A flow that the platform refused for its old tokens waits for its next try once new tokens are stored. */
+function sinceNewTokens(flow: Freshness, auth: AuthReport | null): Freshness {
+  if (flow.state !== 'locked-out' || auth?.state !== 'ok') return flow;
+  return { ...flow, state: 'waiting', message: 'New tokens are stored; the next try follows.' };
+}
+
+/** Sentences of which one may repeat another. A shorter one is no remedy. */
+const REPEATED_MIN = 30;
+
+/** Removes each sentence that an earlier line has, such as the remedy that several flows share. */
+function withoutRepeats(lines: readonly string[]): string[] {
+  const said = new Set<string>();
+  return lines.map((line) => {
+    const parts = line.split(/(?<=[.!?]) (?=\p{Lu})/u);
+    const kept = parts.filter((part, at) => at === 0 || part.length < REPEATED_MIN || !said.has(part));
+    for (const part of parts) said.add(part);
+    return kept.join(' ');
+  });
 }
 
 /**

@@ -14,6 +14,8 @@ export interface Installation {
    * systemd unit of the package for this configuration file, such as `tillsync@north.service`; null if there is none.
    */
   unit: string | null;
+  /** Word of the command that runs tillsync where no unit does; `run` by default. */
+  runs?: string;
   /** Whether commands act on the shop on the hub's machine, and so need `--own-store`. */
   isOwnStore?: boolean | undefined;
 }
@@ -103,12 +105,12 @@ export function formatCommands(text: string): string {
 }
 
 export function wordsOf(installation: Installation): TypedWords {
-  const { program, needsSudo, storage, configFile, unit, isOwnStore } = installation;
+  const { program, needsSudo, storage, configFile, unit, runs = 'run', isOwnStore } = installation;
   const sudo = needsSudo ? 'sudo ' : '';
   const atHub = `${sudo}${program}${configFile === null ? '' : ` --config ${quoted(configFile)}`}`;
   const tillsync = isOwnStore ? `${atHub} --own-store` : atHub;
   if (unit === null) {
-    const start = `${atHub} run`;
+    const start = `${atHub} ${runs}`;
     return { tillsync, start, restart: start, stop: 'Ctrl-C', enable: start, journal: start, storage };
   }
   const name = unit.replace(/\.service$/, '');

@@ -1,4 +1,4 @@
-import { statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import type { AccessOptions, GroupSocket, WrongKeyListener } from '../api/access.ts';
 import type { ChangeSignal } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
@@ -15,7 +15,7 @@ import {
   type Services,
   type ServicesOptions,
 } from '../app/services.ts';
-import { leftStore, markRunning, runningElsewhere } from '../app/storage.ts';
+import { leftStore, markRunning, runningElsewhere, storagePaths } from '../app/storage.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
@@ -47,6 +47,8 @@ export interface Daemon {
   webhookUrl: string | null;
   localUrl: string;
   services: Services;
+  /** Whether the inbox of the POS is there. A POS that opens it earlier would make an empty file in its place. */
+  hasInbox(): boolean;
   /** Returns the names of loops that reported nothing for too long, so that a restart may help. */
   stalledLoops(): string[];
   /** Accepts no new work, finishes running work, and closes everything. */
@@ -77,6 +79,8 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   /** Returns false while no call can succeed until a person brings new tokens. */
   const mayCall = () => services.platform.tokens.describe().state === 'ok';
   const orders = incomingOrders(options, services, mayCall);
+  // Before the set-up, no loop runs, and so there is no inbox.
+  const hasInbox = () => !isSetUp(config) || existsSync(storagePaths(config.storage.directory).inbox);
   const metrics = new Metrics({ services, config, counters, loopsAlive: () => loops, version, clock, log });
   releasers.push('metrics', () => metrics.close());
   const local = createLocalServer({
@@ -87,7 +91,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     plugins: [
       healthRoutes({
         ...{ clock, loopsAlive: () => loops, ...access },
-        notReady: () => notReady(services.mirror, stopping.signal),
+        notReady: () => notReady(services.mirror, hasInbox(), stopping.signal),
         storage: config.storage.directory,
       }),
       localApi({
@@ -126,12 +130,12 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   tellRunning(options, { webhookUrl, localUrl });
   // Not awaited, so that a lock on the mirror does not delay callbacks.
   void noteConfigChanges(services, options.secrets, log);
-  // Waits for one turn of the event loop, so that the caller can report readiness first.
   setImmediate(beginLoops);
   return {
     webhookUrl,
     localUrl,
     services,
+    hasInbox,
     stalledLoops: () => stalledLoops({ clock, loopsAlive: () => loops }),
     stop: () => releasers.release(),
   };
@@ -343,8 +347,9 @@ function keepUnwrittenAlarms({ mirror, state }: Services, log: Log): void {
   mirror.health.onUnwritten = keep;
 }
 
-function notReady(mirror: Services['mirror'], stopping: AbortSignal): string[] {
+function notReady(mirror: Services['mirror'], hasInbox: boolean, stopping: AbortSignal): string[] {
   if (stopping.aborted) return ['tillsync is stopping.'];
+  if (!hasInbox) return ['The inbox for the POS is being created.'];
   try {
     mirror.orders.newestSeq();
     const locked = mirror.health.raised().find(({ key }) => key === 'mirror.locked');

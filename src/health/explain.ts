@@ -270,7 +270,7 @@ function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>
     stepsOfOrder(db, orderId).map((step) => [JSON.stringify([step.sku, step.subsidiaryId]), step]),
   );
   return [
-    ...(toBook === undefined ? [] : ['The POS has to book it: it is in orders_to_book.']),
+    ...(toBook === undefined ? [] : ['The POS has not booked it yet.']),
     ...(incomplete === undefined ? [] : [`It is not complete: ${incomplete}`]),
     ...(unassigned === undefined ? [] : ['No branch has its store, so it went to none.']),
     ...lines.map(

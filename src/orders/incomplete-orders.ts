@@ -3,7 +3,6 @@ import { isoUtc } from '../core/time.ts';
 import { countsOf, type FieldNews, fieldsOf, topmost } from '../core/values.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN, isEnded, type OrderObservation } from './order.ts';
-import { quarantine, quarantinedAs, removeFromQuarantine } from './quarantine.ts';
 
 /**
  * Orders of which a part could not be read. Such an order has a row until a later observation is complete or the order
@@ -43,7 +42,7 @@ export function noteIncomplete(
   observation: OrderObservation,
   merged: MergedOrder,
 ): void {
-  const { reading, source, observedAtMs } = observation;
+  const { reading, observedAtMs } = observation;
   const { orderId, items } = reading;
   const { isNew, status } = merged;
   const parts = isEnded(status) ? [] : partsOf(observation, merged);
@@ -58,17 +57,8 @@ export function noteIncomplete(
   const reason = `Order ${orderId} is incomplete: ${named}. What came is its payload.`;
   if (reasonOf(db, orderId) === reason) return;
   endIncomplete(db, orderId);
-  // The quarantine entry has no copy of the order, because the payload contains the customer and is stored with the
-  // order.
-  const entry = { source, receivedAtMs: observedAtMs, reason, payload: reason };
-  quarantine(db, entry);
-  sqlOf(db).run(
-    'INSERT INTO incomplete_orders (order_id, reason, since, quarantine_id) VALUES (?, ?, ?, ?)',
-    orderId,
-    reason,
-    isoUtc(observedAtMs),
-    quarantinedAs(db, entry) ?? null,
-  );
+  const sql = 'INSERT INTO incomplete_orders (order_id, reason, since) VALUES (?, ?, ?)';
+  sqlOf(db).run(sql, orderId, reason, isoUtc(observedAtMs));
 }
 
 function partsOf({ reading, source, observedAtMs }: OrderObservation, merged: MergedOrder): string[] {
@@ -94,10 +84,6 @@ function reasonOf(db: Database.Database, orderId: string): string | undefined {
 }
 
 function endIncomplete(db: Database.Database, orderId: string): void {
-  const sql = 'SELECT quarantine_id AS quarantineId FROM incomplete_orders WHERE order_id = ?';
-  const row = sqlOf(db).row<{ quarantineId: number | null }>(sql, orderId);
-  if (row === undefined) return;
-  if (row.quarantineId !== null) removeFromQuarantine(db, row.quarantineId);
   sqlOf(db).run('DELETE FROM incomplete_orders WHERE order_id = ?', orderId);
 }
 

@@ -35,7 +35,7 @@ export function pageActions(around: Around) {
   return {
     speak(language: Language): void {
       keepLanguage(language);
-      store.set({ speech: speechOf(language, navigator.languages) });
+      store.set({ speech: speechOf(language, navigator.languages, store.state.speech.timezone) });
     },
     expand(stage: Stage): void {
       const expanded = new Set(store.state.expanded);

@@ -70,6 +70,10 @@ const live = new Live({
   store,
   onLocked: (lacksRight) => (lacksRight ? actions.rejectKey() : actions.needKey(watch)),
   onStatus() {
+    const { status, speech } = store.state;
+    if (status && status.timezone !== speech.timezone) {
+      store.set({ speech: speechOf(speech.language, navigator.languages, status.timezone) });
+    }
     if (!document.hidden) void actions.refreshChanges();
   },
   onBoard: () => caller.call(),

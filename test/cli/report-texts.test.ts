@@ -156,6 +156,24 @@ test('the status begins with what is wrong and ends with counts', () => {
   expect(lines).toContain('next order poll allowed in 1m 12s');
   expect(lines.at(-2)).toBe('12 orders (3 open), newest event 40, 1 in quarantine');
   expect(statusText({ ...report, running: false })).toContain('\nState when it stopped:\n');
+  const refused = 'The platform refuses the refresh token. To set new tokens, run: tillsync auth set';
+  const flows = (['orders.poll', 'catalog.sweep', 'outbox.push'] as const).map((subject) => ({
+    ...{
+      subject,
+      lastOkAt: AT,
+      lastTryAt: AT,
+      state: 'locked-out' as const,
+      message: `HTTP 401. ${refused}`,
+    },
+  }));
+  const text = statusText({ ...report, freshness: flows });
+  expect(text.split('To set new tokens, run')).toHaveLength(2);
+  expect(text.match(/needs new tokens/g)).toHaveLength(3);
+  const again = statusText({ ...report, freshness: flows, auth: { ...report.auth, state: 'ok' } as never });
+  expect(again).not.toContain('needs new tokens');
+  expect(again).toContain(
+    'waiting for its turn, last worked just now. New tokens are stored; the next try follows.',
+  );
   const well = { ...report, alarms: [], verdict: { level: 'green' as const, findings: [] } };
   expect(statusText(well)).toMatch(
     /^Corner shop\nAll is well: orders come in, changes go out\.\n\norders by polling/,

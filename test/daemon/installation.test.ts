@@ -80,6 +80,9 @@ describe('commands in texts are as they are typed', () => {
       tillsync: "npm run -s tillsync -- --config '/home/me/my shop'\\''s.toml'",
       start: "npm run -s tillsync -- --config '/home/me/my shop'\\''s.toml' run",
     });
+    expect(wordsOf({ ...checkout, configFile: null, runs: 'demo' }).start).toBe(
+      'npm run -s tillsync -- demo',
+    );
   });
 
   test('with --own-store for the shop on the machine of the hub, where the command takes it', () => {

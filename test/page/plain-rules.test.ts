@@ -105,9 +105,15 @@ describe('words', () => {
     });
   });
 
-  it('tell times of the daemon by the clock of who looks', () => {
+  it("tell times of the daemon by the shop's clock, before the first status by this machine's", () => {
     const at = new Date(Date.now() - 60_000).toISOString();
     const hour = formatFor('es').hour(at);
+    const zones = ['America/Santiago', 'Asia/Kolkata', 'Nowhere/Known'];
+    const told = zones.map(
+      (zone) => speechOf('en', [], zone).reason('It ends at 2026-07-01T13:05:00.000Z.').text,
+    );
+    expect(told.slice(0, 2)).toEqual([expect.stringContaining('09:05'), expect.stringContaining('18:35')]);
+    expect(told[2]).toBe(speechOf('en', []).reason('It ends at 2026-07-01T13:05:00.000Z.').text);
     const said = `Since ${at.slice(0, 16).replace('T', ' ')} UTC the platform asks for new tokens: no.`;
     expect(speechOf('es', []).reason(said)).toEqual({
       text: `Desde ${hour} la plataforma pide tokens nuevos: no.`,

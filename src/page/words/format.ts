@@ -9,17 +9,27 @@ const UNITS: readonly (readonly [Unit, number])[] = [
   ['second', 1_000],
 ];
 
-/** Returns formatters of numbers and times for a language. An unreadable time is returned unchanged. */
-export function formatFor(language: string) {
+/**
+ * Returns formatters of numbers and times for a language and the shop's time zone. Without a zone that this browser has,
+ * times are those of this machine. An unreadable time is returned unchanged.
+ */
+export function formatFor(language: string, shopZone?: string) {
+  const timeZone = isZone(shopZone) ? shopZone : undefined;
   const numbers = new Intl.NumberFormat(language);
   const amounts = new Intl.NumberFormat(language, { maximumFractionDigits: 2 });
   const inCurrency = new Map<string, Intl.NumberFormat>();
   const relative = new Intl.RelativeTimeFormat(language, { numeric: 'auto', style: 'short' });
-  const hours = new Intl.DateTimeFormat(language, { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
+  const hours = new Intl.DateTimeFormat(language, {
+    hour: '2-digit',
+    minute: '2-digit',
+    hourCycle: 'h23',
+    timeZone,
+  });
   const moments = new Intl.DateTimeFormat(language, {
     dateStyle: 'medium',
     timeStyle: 'short',
     hourCycle: 'h23',
+    timeZone,
   });
   const age = (ageMs: number) => {
     const { count, unit } = steady(ageMs);
@@ -30,6 +40,7 @@ export function formatFor(language: string) {
     dateStyle: 'short',
     timeStyle: 'medium',
     hourCycle: 'h23',
+    timeZone,
   });
   const within = (iso: string | null, write: (ms: number) => string) => {
     const ms = iso === null ? Number.NaN : Date.parse(iso);
@@ -64,7 +75,7 @@ export function formatFor(language: string) {
         maximumFractionDigits: digits,
       }).format(ms / unitMs);
     },
-    /** Formats hour and minute in this machine's time zone. */
+    /** Formats hour and minute. */
     hour: (iso: string) => within(iso, (ms) => hours.format(ms)),
     /** Formats date and time to the second, for lists in which several things happen in a minute. */
     exact: (iso: string | null) => within(iso, (ms) => seconds.format(ms)),
@@ -76,6 +87,16 @@ export function formatFor(language: string) {
     near: (iso: string | null, nowMs: number) =>
       within(iso, (ms) => (Math.abs(nowMs - ms) < NEAR_MS ? hours : moments).format(ms)),
   };
+}
+
+/** A browser may be older than the name of a zone. */
+function isZone(timeZone: string | undefined): boolean {
+  try {
+    new Intl.DateTimeFormat('en', { timeZone });
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function currencyOf(currency: string, language: string): Intl.NumberFormat {

@@ -28,6 +28,8 @@ const PLACE = /\{(\w+)\}/g;
 /** Texts and formats of one language, for the views. */
 export interface Speech {
   language: Language;
+  /** The shop's time zone; undefined before the first status, and times are then those of this machine. */
+  timezone: string | undefined;
   format: ReturnType<typeof formatFor>;
   say(key: WordKey, values?: Readonly<Record<string, string | number>>): string;
   /** Returns a finding's message and remedy in this language. */
@@ -38,7 +40,7 @@ export interface Speech {
    */
   branch(reason: string | null, message: string): { text: string; language: Language };
   /**
-   * Returns a message of the daemon in this language, with times in this machine's time zone. Sentences without a
+   * Returns a message of the daemon in this language, with times in the shop's time zone. Sentences without a
    * translation are left in English.
    */
   reason(text: string): { text: string; language: Language };
@@ -58,9 +60,9 @@ function withValues(text: string, values: Readonly<Record<string, string | numbe
 }
 
 /** Makes the texts and formats of a language. Numbers have the form of the preferred region, such as es-CL. */
-export function speechOf(language: Language, preferred: readonly string[]): Speech {
+export function speechOf(language: Language, preferred: readonly string[], timezone?: string): Speech {
   const region = preferred.find((each) => each.toLowerCase().split('-')[0] === language);
-  const format = formatFor(region ?? language);
+  const format = formatFor(region ?? language, timezone);
   const say: Speech['say'] = (key, values = {}) => withValues(WORDS[language][key], values);
   const reason: Speech['reason'] = (text) => {
     const spanish = language === 'es' ? inSpanish(text) : undefined;
@@ -69,6 +71,7 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
   };
   return {
     language,
+    timezone,
     format,
     say,
     finding(finding, commands) {

@@ -45,10 +45,9 @@ export async function upgradeThereAndBack(seed: number, versions: Versions): Pro
   const synced = await place.command('sync', 'orders');
   if (synced.code !== 0) throw new Error(`sync orders ended with ${synced.code}: ${synced.stderr}`);
   const old = rowsOf<{ id: string }>(mirror, 'SELECT order_id AS id FROM orders').map(({ id }) => id);
-  const [newest] = rowsOf<{ seq: number }>(mirror, 'SELECT max(seq) AS seq FROM order_events');
   sandbox.control.setWebhook({ callbackUrl: config.webhook.callbackUrl, secret: SECRET, active: true });
   const customers = new AbortController();
-  const reader = new UpgradeReader(storage, newest?.seq ?? 0);
+  const reader = new UpgradeReader(storage, 0);
   const arriving = arrive(place, random, customers.signal);
   const steps = new Steps(place, random, versions);
   try {

@@ -662,8 +662,7 @@ END;
 CREATE TABLE incomplete_orders (
   order_id TEXT NOT NULL PRIMARY KEY,
   reason TEXT NOT NULL,
-  since TEXT NOT NULL,
-  quarantine_id INTEGER
+  since TEXT NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE given_up_counts (
