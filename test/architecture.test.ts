@@ -77,9 +77,9 @@ const DOORS: Record<string, readonly string[]> = {
   platform: ['client', 'platform', 'schemas', 'tokens', 'transport', 'way'],
   catalog: ['catalog-store', 'product', 'sweep', 'unmapped'],
   orders: [
-    'company',
     ...[
       'callback-log',
+      'held-callbacks',
       'anonymize',
       'incomplete-orders',
       'mirror',

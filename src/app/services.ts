@@ -98,9 +98,18 @@ async function build(options: ServicesOptions, releasers: Releasers) {
     openState({ path: paths.state, clock, onSecret: options.onSecret, ...(holders && { holders }) }),
   );
   releasers.push('state.db', () => state.close());
-  const { fields: spellings, timezone, listPath } = config.orders;
+  const { fields: spellings, statuses, timezone, listPath } = config.orders;
   const mirror = await openWhenFree(clock, () =>
-    openMirror({ path: paths.mirror, clock, group, feed: state.feed, spellings, timezone, listPath }),
+    openMirror({
+      path: paths.mirror,
+      clock,
+      group,
+      feed: state.feed,
+      spellings,
+      statuses,
+      timezone,
+      listPath,
+    }),
   );
   releasers.push('mirror.db', () => mirror.close());
 

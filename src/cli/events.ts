@@ -139,11 +139,11 @@ const replay = command({
       throw new TillsyncError('usage', 'Say what to read again, or take everything with --all alone.');
     }
     return withServices(call, async ({ services, config, progress, note }) => {
-      const { fields, listPath, timezone } = config.orders;
+      const { fields, statuses, listPath, timezone } = config.orders;
       const report = await replayEvents({
         mirror: services.mirror,
         clock: cli.clock,
-        spellings: compileSpellings(fields, timezone),
+        spellings: compileSpellings(fields, timezone, statuses),
         listPath,
         filter: filterOf(options, timezone),
         quarantinedOnly: quarantined,

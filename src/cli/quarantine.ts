@@ -91,8 +91,8 @@ const retry = command({
     const { cli, options } = call;
     const id = idOrAll(call);
     return withServices(call, async ({ services: { mirror, stores }, config, progress }) => {
-      const { fields, timezone, listPath } = config.orders;
-      const rules = { spellings: compileSpellings(fields, timezone), listPath };
+      const { fields, statuses, timezone, listPath } = config.orders;
+      const rules = { spellings: compileSpellings(fields, timezone, statuses), listPath };
       // The list has the newest entry first, so it is reversed: entries are retried in the order of their arrival.
       const all = () => mirror.quarantine.list(ALL_MAX).map((entry) => entry.quarantineId);
       const ids = id === undefined ? all().reverse() : [id];

@@ -175,6 +175,12 @@ export const FILE = z.object({
         example: { order_id: ['orderNumber'], customer_email: ['buyer.mail'], 'item.quantity': ['units'] },
       },
     ),
+    statuses: key(
+      value.statusWords,
+      {},
+      'Words of the platform for statuses of its document. A word that is neither there nor here replaces no status of the document.',
+      { example: { PENDIENTE: 'pending' } },
+    ),
   }),
   catalog: z.object({
     sweep: key(

@@ -5,6 +5,7 @@ import * as z from 'zod';
 import { canonicalZone, formatDuration, parseDurationMs } from '../core/time.ts';
 import { HOOK_EVENTS, isNatsUrl, KNOWN_AUTHORITIES, WAYS_MAX } from '../core/values.ts';
 import { SPELLABLE_FIELDS } from '../orders/field-aliases.ts';
+import { ORDER_STATUSES } from '../orders/order.ts';
 import { cronSchedule } from './schedule.ts';
 
 /**
@@ -425,6 +426,25 @@ export const orderFields = z
   .transform((table) =>
     Object.fromEntries(Object.entries(table).map(([key, names]) => [FIELD_BY_KEY.get(key) ?? key, names])),
   );
+
+const NAMED_STATUSES: ReadonlySet<string> = new Set(ORDER_STATUSES.map((status) => status.toLowerCase()));
+
+/** Words of the platform for the statuses of its document. */
+export const statusWords = z
+  .record(
+    z.string(),
+    z.enum(ORDER_STATUSES, {
+      error: () => `a status of the platform's document: ${ORDER_STATUSES.join(', ')}`,
+    }),
+    { error: 'a table such as { PENDIENTE = "pending" }' },
+  )
+  .superRefine((table, context) => {
+    const named = Object.keys(table).filter((word) => NAMED_STATUSES.has(word.trim().toLowerCase()));
+    for (const word of named) {
+      const message = 'a word that the document does not name itself';
+      context.addIssue({ code: 'custom', path: [word], message });
+    }
+  });
 
 /**
  * Joins keys of nested tables, because TOML reads `item.quantity = …` as a table: {item: {quantity: x}} →

@@ -9,6 +9,8 @@ export type AlarmKey =
   | 'orders.stale'
   | 'orders.unreadable'
   | 'orders.incomplete'
+  | 'orders.held'
+  | 'orders.status-unknown'
   | 'orders.unassigned'
   | 'orders.sums'
   | 'orders.code-missing'

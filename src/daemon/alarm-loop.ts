@@ -12,16 +12,17 @@ import type { Counters } from '../health/counters.ts';
 import { type AlarmFacts, HealthChecks, Recently } from '../health/health-checks.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { type CurrentAssessment, Notifier } from '../health/notifier.ts';
-import { orderCompanies } from '../orders/company.ts';
+import { heldOrders } from '../orders/held-callbacks.ts';
 import {
   fieldNews,
   incompleteOrders,
   missingCodes,
   strayOrders,
   sumsOfOrders,
+  unknownStatuses,
 } from '../orders/incomplete-orders.ts';
 import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../orders/order.ts';
-import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
+import { orderCompanies, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
 import {
   ALARM_TEST,
@@ -221,6 +222,8 @@ function mirrorFacts(
         };
       }),
     incompleteOrders: () => mirror.read((db) => incompleteOrders(db, clock.nowMs())),
+    heldOrders: () => mirror.read((db) => heldOrders(db, clock.nowMs())),
+    unknownStatuses: () => mirror.read((db) => unknownStatuses(db, clock.nowMs())),
   };
 }
 

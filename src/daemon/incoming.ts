@@ -93,7 +93,7 @@ export function incomingOrders(
   });
   const changes = new ChangeSignal();
   const gaps = new GapMonitor({ codesBetween: (min, max) => mirror.orders.codesBetween(min, max) });
-  const spellings = compileSpellings(config.orders.fields, config.orders.timezone);
+  const spellings = compileSpellings(config.orders.fields, config.orders.timezone, config.orders.statuses);
   let loop: OrderLoop | undefined;
   return {
     callbackHealth,

@@ -189,7 +189,7 @@ export function branchLoops(
       link.answer(supportAnswers({ config, configFile: options.configFile, signal: asked.signal }));
     }
     const outboxKeptMs = config.retention.outboxMs;
-    const spellings = compileSpellings(config.orders.fields, config.orders.timezone);
+    const spellings = compileSpellings(config.orders.fields, config.orders.timezone, config.orders.statuses);
     return {
       link,
       follower: new BranchFollower({

@@ -4,6 +4,7 @@ import { sqlOf } from '../db/sqlite.ts';
 import { type Delivery, deliveriesOfOrder } from '../hooks/deliveries.ts';
 import type { HookSettings } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-cursors.ts';
+import { waitingStatus } from '../orders/held-callbacks.ts';
 import type { OrderEvent } from '../orders/order.ts';
 import { orderHistory } from '../orders/order-queries.ts';
 import { type StockLedger, stockTarget } from '../outbox/stock-ledger.ts';
@@ -109,7 +110,7 @@ function repeatEntries(db: Database.Database, orderId: string): Entry[] {
   }));
 }
 
-/** Returns entries for callbacks whose status is earlier than the known one, and for the polls that resolved them. */
+/** Returns entries for callbacks that contradict what was known, and for what resolved them. */
 function heldEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT status, known_status AS known, received_at AS receivedAt, resolved_at AS resolvedAt, resolution
     FROM held_notifications WHERE order_id = ?`;
@@ -118,16 +119,19 @@ function heldEntries(db: Database.Database, orderId: string): Entry[] {
     known: string | null;
     receivedAt: string;
     resolvedAt: string | null;
-    resolution: 'confirmed' | 'refuted' | null;
+    resolution: 'confirmed' | 'refuted' | 'believed' | null;
   }
   return sqlOf(db)
     .rows<Held>(text, orderId)
     .flatMap(({ status, known, receivedAt, resolvedAt, resolution }) => {
-      const said = `A callback said ${status}, a step back from ${known}: held until a poll says which is right.`;
+      const said = `A callback said ${status}, which contradicts ${known}: held until a poll says which is right.`;
       const held = { at: receivedAt, what: said };
-      if (resolvedAt === null) return [held];
-      const isRight = resolution === 'confirmed';
-      const what = isRight ? `A poll confirmed the held ${status}.` : `A poll refuted the held ${status}.`;
+      if (resolvedAt === null || resolution === null) return [held];
+      const what = {
+        confirmed: `A poll confirmed the held ${status}.`,
+        refuted: `A poll refuted the held ${status}.`,
+        believed: `No poll came, and a second callback went on from the held ${status}: both are believed.`,
+      }[resolution];
       return [held, { at: resolvedAt, what }];
     });
 }
@@ -269,7 +273,13 @@ function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>
   const places = new Map(
     stepsOfOrder(db, orderId).map((step) => [JSON.stringify([step.sku, step.subsidiaryId]), step]),
   );
+  const held = waitingStatus(db, orderId);
   return [
+    ...(held === undefined
+      ? []
+      : [
+          `A callback says ${held.status}, which contradicts ${held.known}: it waits for a poll, and nothing of it counts until then.`,
+        ]),
     ...(toBook === undefined ? [] : ['The POS has not booked it yet.']),
     ...(incomplete === undefined ? [] : [`It is not complete: ${incomplete}`]),
     ...(unassigned === undefined ? [] : ['No branch has its store, so it went to none.']),

@@ -505,3 +505,16 @@ export function formatBytes(bytes: number): string {
   const digits = unit > 2 && value < 100 ? 1 : 0;
   return `${value.toFixed(digits)} ${units[unit]}`;
 }
+
+/**
+ * Time after the end of `orders.stale` in which stuck changes still count as its consequence. All pauses between two
+ * tries to send changes are shorter.
+ */
+export const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
+export const NO_TOKENS = ['auth.locked-out', 'auth.none'] as const;
+/** Hides findings that would follow from a stopped daemon, such as stale orders. */
+export const NOT_RUNNING = ['service.down'] as const;
+
+/** Remedy of a fault on the way to the platform. */
+export const TRIES_AGAIN =
+  'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';

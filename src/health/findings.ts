@@ -1,6 +1,7 @@
 import {
   areCallbacksSilent,
   backupsFail,
+  CHANGES_FOLLOW_WITHIN_MS,
   changesWait,
   counted,
   endsSoon,
@@ -14,25 +15,17 @@ import {
   isLockedOut,
   isUnsafe,
   linkIs,
+  NO_TOKENS,
+  NOT_RUNNING,
   neverCalled,
   ordersAre,
+  TRIES_AGAIN,
   troubleOf,
   WITHOUT_AN_ANSWER,
 } from './facts.ts';
 
 export type { FindingCheck, FindingCode, FindingRow };
 
-/**
- * Time after the end of `orders.stale` in which stuck changes still count as its consequence. All pauses between two
- * tries to send changes are shorter.
- */
-const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
-const NO_TOKENS = ['auth.locked-out', 'auth.none'] as const;
-/** Hides findings that would follow from a stopped daemon, such as stale orders. */
-const NOT_RUNNING = ['service.down'] as const;
-
-const TRIES_AGAIN =
-  'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
 const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
 
 /** The table of findings. Findings of the same level are shown in its order, causes before consequences. */
@@ -140,6 +133,18 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: 'Orders came of which a part cannot be read.',
     remedy:
       'Look at each in the company panel before it is prepared. What was read: {tillsync} order show NUMBER',
+  },
+  'orders.held': {
+    level: 'amber',
+    check: 'orders',
+    message: 'Callbacks contradict what is known of orders, and no poll says which is right.',
+    remedy: 'Look at each. A poll of its day ends it: {tillsync} sync orders --from DAY --to DAY',
+  },
+  'orders.status-unknown': {
+    level: 'amber',
+    check: 'orders',
+    message: 'The platform says statuses that its document does not name; they replace none of it.',
+    remedy: 'Say under [orders.statuses] of the configuration what each stands for: WORD = "pending"',
   },
   'orders.stale': {
     level: 'red',

@@ -4,7 +4,14 @@ import type { Alarms, Freshness } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { FieldNews } from '../core/values.ts';
-import type { IncompleteOrder, MissingCodes, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
+import type { HeldOrder } from '../orders/held-callbacks.ts';
+import type {
+  IncompleteOrder,
+  MissingCodes,
+  OddOrder,
+  StatusWord,
+  SumsOfOrders,
+} from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 import { PushMonitor } from './push-monitor.ts';
@@ -26,6 +33,10 @@ export interface AlarmFacts {
   waitingOrders: () => readonly WaitingOrder[];
   /** Returns orders with an unreadable part, oldest first. May throw `storage-…`. */
   incompleteOrders: () => readonly IncompleteOrder[];
+  /** Returns orders whose callbacks wait for a poll, longest wait first. May throw `storage-…`. */
+  heldOrders: () => readonly HeldOrder[];
+  /** Returns statuses of the last day that the document does not name, newest first. May throw `storage-…`. */
+  unknownStatuses: () => readonly StatusWord[];
   /**
    * Returns stocks whose quantity on the platform differs from the POS's count, worst first. May throw `storage-…`.
    */
@@ -124,7 +135,8 @@ export class HealthChecks {
     this.#checks = [
       ...[checkDisk, checkClock, checkTokens, checkCompany],
       () => checkWaitingOrders(facts, isPosUp()),
-      ...[checkIncompleteOrders, checkStockDifferences, checkStrayOrders],
+      ...[checkIncompleteOrders, checkHeldOrders, checkUnknownStatuses],
+      ...[checkStockDifferences, checkStrayOrders],
       () => checkSums(facts, sums()),
       () => checkCodes(facts, codes()),
       () => checkFields(facts, fields()),
@@ -229,6 +241,20 @@ function checkIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void {
     ? `Look at order ${named(orders, numberOf)}: {tillsync} order show ${number}. A scheduled order has no time: name its field as scheduled_for in [orders.fields].`
     : `Look at order ${named(orders, numberOf)}: {tillsync} order show ${number}`;
   alarms.note('orders.incomplete', first ? words : null);
+}
+
+function checkHeldOrders({ alarms, heldOrders, localTime }: AlarmFacts): void {
+  const orders = heldOrders();
+  const nameOf = (order: HeldOrder) =>
+    `${numberOf(order)} (${order.createdAt === null ? '-' : localTime(order.createdAt)}) ${order.status ?? '-'} ≠ ${order.heldStatus ?? '-'}`;
+  const words = `Order, when it was placed, known ≠ held status: ${named(orders, nameOf)}.`;
+  alarms.note('orders.held', orders.length === 0 ? null : words);
+}
+
+function checkUnknownStatuses({ alarms, unknownStatuses }: AlarmFacts): void {
+  const words = unknownStatuses();
+  const names = named(words, ({ word, ...order }) => `${word} (${numberOf(order)})`);
+  alarms.note('orders.status-unknown', words.length === 0 ? null : `Status and order: ${names}.`);
 }
 
 function checkStockDifferences({ alarms, stockDifferences, localTime }: AlarmFacts): void {

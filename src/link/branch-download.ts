@@ -139,7 +139,8 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       // The customer is removed before the merge, because a removal after it would become an event of its
       // own.
       if (isForgotten) forgetCustomer(db, reading.orderId, spellings, isoUtc(nowMs));
-      mergeOrder(db, { source, reading, raw, observedAtMs: Date.parse(observedAt) }, spellings, null);
+      const observedAtMs = Date.parse(observedAt);
+      mergeOrder(db, { source, reading, raw, observedAtMs, isWhole: true }, spellings, null);
       if (!isForgotten) noteForgotten(db, reading);
     } else if (message.kind === 'forget') {
       const { orderId } = FORGET.parse(JSON.parse(message.body));

@@ -2,8 +2,8 @@ import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
 import { forgetInFeed } from './branch-feed.ts';
 import { PERSONAL_FIELDS, PERSONAL_ITEM_FIELDS, payloadWithoutCustomer } from './customer.ts';
-import { type OrderSpellings, snakeCase } from './field-aliases.ts';
-import { knownOrder, ORDER_FIELDS } from './order-rows.ts';
+import { ORDER_FIELDS, type OrderSpellings, snakeCase } from './field-aliases.ts';
+import { knownOrder } from './order-rows.ts';
 
 /**
  * Name of the mark with the number of removals of personal data since mirror.db was last rewritten. A negative value

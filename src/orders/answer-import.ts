@@ -4,6 +4,7 @@ import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
 import { type ExtraSpellings, SPELLING_TABLES } from './field-aliases.ts';
+import type { StatusWords } from './field-values.ts';
 import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from './order.ts';
 import { chooseOrderList, type ReadingRules, readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
@@ -55,14 +56,18 @@ class IdGuess {
 }
 
 /** Version of the code that reads records. Raise it when the code changes, so that all records are read again. */
-const READER_VERSION = 2;
+const READER_VERSION = 3;
 
 /**
  * Returns the digest function for poll records: SHA-256 of the bytes, prefixed by a digest of the reading rules. A
  * record with a known digest need not be read again.
  */
-export function pollDigests(extra: ExtraSpellings, timezone?: string): (record: Uint8Array) => string {
-  const tables = JSON.stringify([READER_VERSION, SPELLING_TABLES, extra, timezone]);
+export function pollDigests(
+  extra: ExtraSpellings,
+  timezone?: string,
+  statuses: StatusWords = {},
+): (record: Uint8Array) => string {
+  const tables = JSON.stringify([READER_VERSION, SPELLING_TABLES, extra, timezone, statuses]);
   const rules = hash('sha256', tables, 'hex').slice(0, 8);
   return (record) => `${rules}:${hash('sha256', record, 'hex')}`;
 }

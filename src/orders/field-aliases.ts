@@ -1,5 +1,13 @@
 import { TillsyncError } from '../core/errors.ts';
-import { type FieldKind, READERS, timeReader, type ValueReader } from './field-values.ts';
+import {
+  type FieldKind,
+  READERS,
+  type StatusWords,
+  statusReader,
+  timeReader,
+  type ValueReader,
+} from './field-values.ts';
+import type { OrderItem } from './mirrored-order.ts';
 import type { OrderFields } from './order.ts';
 
 /**
@@ -101,6 +109,11 @@ export const ORDER_SPELLINGS = {
   customerPhoneNumber: ofCustomer('phoneNumber', 'phone telephone mobile'),
 } satisfies Record<'orderId' | 'items' | keyof OrderFields, Spelling>;
 
+/** Names of an order's scalar fields. Each has a column with the same name in snake_case. */
+export const ORDER_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
+  (name) => name !== 'orderId' && name !== 'items',
+) as (keyof OrderFields)[];
+
 export const ITEM_SPELLINGS = {
   productExternalId: named(
     'key',
@@ -115,6 +128,12 @@ export const ITEM_SPELLINGS = {
   productBasePrice: named('amount', 'productBasePrice basePrice listPrice price'),
   modifiers: named('list', 'modifiers additionals modifierGroups extras toppings options'),
 };
+
+/** Names of the scalar fields of items, in the order of the table's columns. */
+export const ITEM_FIELDS = Object.keys(ITEM_SPELLINGS).filter((name) => name !== 'modifiers') as Exclude<
+  keyof OrderItem,
+  'modifiers'
+>[];
 
 const MODIFIER_SPELLINGS = {
   name: named('text', 'name modifierName title'),
@@ -169,10 +188,25 @@ const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
  */
 const UNNAMED: ReadonlySet<string> = new Set(['scheduledFor']);
 
+/** Further fields of which the document names none. */
+const UNNAMED_PARTS: ReadonlySet<string> = new Set([
+  'modifier.quantity',
+  'modifier.price',
+  'option.quantity',
+]);
+
+/**
+ * Whose name it is: `named` by the document or the configuration; an `object` of the document, in place of which one
+ * value is sent (`"store": "B1"`); or a `guess`.
+ */
+export type Naming = 'named' | 'object' | 'guess';
+
 /** Meanings of one name in a record: fields, an object with further names, or both. */
 export interface SpellingNode {
-  /** Fields that the name may mean. `slot` is the field's index in the tree's `fields`; the lowest `rank` wins. */
-  hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];
+  /**
+   * Fields that the name may mean. `slot` is the field's index in the tree's `fields`; the lowest `rank` wins.
+   */
+  hits: { slot: number; rank: number; read: ValueReader; isTold: boolean; naming: Naming }[];
   inside: Map<string, SpellingNode> | undefined;
   /**
    * Slot of the first field inside this object that is reported if unreadable. If another value is sent in place of the
@@ -221,10 +255,15 @@ const compiled = new Map<string, OrderSpellings>();
 
 /**
  * Compiles the tables of names into trees, once per input. `timezone` applies to times without a zone, which are
- * otherwise unreadable. Throws `config-invalid` if `extra` names an unknown field.
+ * otherwise unreadable. `statuses` maps the platform's words to statuses of the document. Throws `config-invalid` if
+ * `extra` names an unknown field.
  */
-export function compileSpellings(extra: ExtraSpellings = NONE, timezone?: string): OrderSpellings {
-  const key = JSON.stringify([extra, timezone]);
+export function compileSpellings(
+  extra: ExtraSpellings = NONE,
+  timezone?: string,
+  statuses: StatusWords = {},
+): OrderSpellings {
+  const key = JSON.stringify([extra, timezone, statuses]);
   const known = compiled.get(key);
   if (known) return known;
   const strange = Object.keys(extra).find((field) => !SPELLABLE_FIELDS.includes(field));
@@ -233,7 +272,11 @@ export function compileSpellings(extra: ExtraSpellings = NONE, timezone?: string
       hint: `Allowed are: ${SPELLABLE_FIELDS.join(', ')}.`,
     });
   }
-  const readers: Record<FieldKind, ValueReader> = { ...READERS, time: timeReader(timezone) };
+  const readers: Record<FieldKind, ValueReader> = {
+    ...READERS,
+    time: timeReader(timezone),
+    status: statusReader(statuses),
+  };
   const spellings = {
     order: compile('order', extra, readers),
     item: compile('item', extra, readers),
@@ -252,15 +295,29 @@ function compile(
 ): SpellingTree {
   const names = new Map<string, SpellingNode>();
   const spellings = Object.entries(SPELLING_TABLES[table]);
+  const objects = new Set(
+    spellings.flatMap(
+      ([
+        ,
+        {
+          names: [path = ''],
+        },
+      ]) => (path.includes('.') ? [path.slice(0, path.indexOf('.'))] : []),
+    ),
+  );
   for (const [slot, [field, { kind, names: known }]] of spellings.entries()) {
     const configured = extra[table === 'order' ? field : `${table}.${field}`] ?? [];
     for (const [rank, path] of [...configured, ...known].entries()) {
-      const isNamed = rank < configured.length || (rank === configured.length && !UNNAMED.has(field));
-      const isTold = TOLD.has(kind) && isNamed;
+      const isMeant = rank < configured.length || (rank === configured.length && !UNNAMED.has(field));
+      const isNamed = isMeant && (rank < configured.length || !UNNAMED_PARTS.has(`${table}.${field}`));
+      const naming = isNamed ? 'named' : objects.has(path) ? 'object' : 'guess';
+      const isTold = TOLD.has(kind) && isMeant;
       for (const spelling of [path, snakeCase(path)]) {
         const parts = spelling.split('.');
         const { hits } = nodeAt(names, parts);
-        if (!hits.some((hit) => hit.slot === slot)) hits.push({ slot, rank, read: readers[kind], isTold });
+        if (!hits.some((hit) => hit.slot === slot)) {
+          hits.push({ slot, rank, read: readers[kind], isTold, naming });
+        }
         for (let depth = 1; isTold && depth < parts.length; depth++)
           nodeAt(names, parts.slice(0, depth)).holds ??= slot;
       }

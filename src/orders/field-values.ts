@@ -1,6 +1,6 @@
 import { zoneCalendar } from '../core/time.ts';
 import { jsonText, readNumber } from '../core/values.ts';
-import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES } from './order.ts';
+import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderStatus } from './order.ts';
 
 /**
  * Kind of a field, which says how a sent value is read. A value that cannot be read as its kind counts as not sent.
@@ -23,9 +23,8 @@ export type FieldKind =
 /** Reads one sent value, which is not null. Returns undefined if the value is unreadable, which counts as not sent. */
 export type ValueReader = (value: unknown) => unknown;
 
-export const READERS: Readonly<Record<Exclude<FieldKind, 'time'>, ValueReader>> = {
+export const READERS: Readonly<Record<Exclude<FieldKind, 'time' | 'status'>, ValueReader>> = {
   id: readId,
-  status: readStatus,
   delivery: readDelivery,
   key: readKey,
   text: readText,
@@ -73,15 +72,27 @@ function readText(value: unknown): string | undefined {
   return isExact && Number.isFinite(value) ? String(value) : undefined;
 }
 
-const STATUS_OF: ReadonlyMap<string, string> = new Map(
+const STATUS_OF: ReadonlyMap<string, OrderStatus> = new Map(
   ORDER_STATUSES.map((status) => [status.toLowerCase(), status]),
 );
 
-/** Reads a status: "Ready " becomes `ready`. A status that the document does not name is kept as sent. */
-function readStatus(value: unknown): string | undefined {
-  const text = readText(value)?.trim();
-  if (text === undefined || text === '') return undefined;
-  return STATUS_OF.get(text.toLowerCase()) ?? text;
+/** Words of the platform for statuses of the document, from the configuration: {PENDIENTE: 'pending'}. */
+export type StatusWords = Readonly<Record<string, OrderStatus>>;
+
+/**
+ * Returns a reader of statuses: "Ready " becomes `ready`, and a word of `words` the status that it stands for. Another
+ * word is kept as sent.
+ */
+export function statusReader(words: StatusWords): ValueReader {
+  const known = new Map([
+    ...Object.entries(words).map(([word, status]) => [word.trim().toLowerCase(), status] as const),
+    ...STATUS_OF,
+  ]);
+  return (value) => {
+    const text = readText(value)?.trim();
+    if (text === undefined || text === '') return undefined;
+    return known.get(text.toLowerCase()) ?? text;
+  };
 }
 
 /** Reads the id of a branch, product or option. Surrounding blanks are removed; an empty id counts as not sent. */

@@ -6,6 +6,7 @@ import { storing, walBytes } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
 import { AnswerImport, importAborted, type PreparedRecord, pollDigests } from './answer-import.ts';
 import { compileSpellings, type ExtraSpellings } from './field-aliases.ts';
+import type { StatusWords } from './field-values.ts';
 import type { ImportReport } from './order.ts';
 import { LinePlaces } from './placed-lines.ts';
 
@@ -14,6 +15,7 @@ export interface ImportTask {
   path: string;
   body: Uint8Array<ArrayBuffer>;
   spellings: ExtraSpellings;
+  statuses: StatusWords;
   timezone: string | undefined;
   listPath: string;
   observedAtMs: number;
@@ -73,8 +75,8 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   const gate = new WriteGate(task.gate);
   const answer = new AnswerImport({
     ...task,
-    digestOf: pollDigests(task.spellings, task.timezone),
-    spellings: compileSpellings(task.spellings, task.timezone),
+    digestOf: pollDigests(task.spellings, task.timezone, task.statuses),
+    spellings: compileSpellings(task.spellings, task.timezone, task.statuses),
   });
   const { report } = answer;
 

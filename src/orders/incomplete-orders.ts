@@ -2,7 +2,8 @@ import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { countsOf, type FieldNews, fieldsOf, topmost } from '../core/values.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { IS_OPEN, isEnded, type OrderObservation } from './order.ts';
+import type { OrderItem } from './mirrored-order.ts';
+import { IS_OPEN, isEnded, type OrderFields, type OrderObservation } from './order.ts';
 
 /**
  * Orders of which a part could not be read. Such an order has a row until a later observation is complete or the order
@@ -252,3 +253,141 @@ export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
   }
   return { added: topmost(added), gone: topmost(gone) };
 }
+
+/** Statuses that the platform says and its document does not name. */
+
+export interface StatusWord {
+  word: string;
+  /** Order that had it last. */
+  orderId: string;
+  code: number | null;
+}
+
+const WORDS_MAX = 100;
+const WORD_LENGTH_MAX = 100;
+const TOLD_FOR_MS = 24 * 3_600_000;
+
+/** Records a status that the document does not name, in the caller's transaction. */
+export function noteUnknownStatus(
+  db: Database.Database,
+  { reading: { orderId }, observedAtMs }: Pick<OrderObservation, 'reading' | 'observedAtMs'>,
+  word: string,
+): void {
+  const sql = sqlOf(db);
+  const note = `INSERT INTO unknown_statuses (word, order_id, seen_at) VALUES (?, ?, ?)
+    ON CONFLICT (word) DO UPDATE SET order_id = excluded.order_id, seen_at = excluded.seen_at`;
+  sql.run(note, word.slice(0, WORD_LENGTH_MAX), orderId, isoUtc(observedAtMs));
+  const firstOver = 'SELECT seen_at FROM unknown_statuses ORDER BY seen_at DESC LIMIT 1 OFFSET ?';
+  sql.run(`DELETE FROM unknown_statuses WHERE seen_at <= (${firstOver})`, WORDS_MAX);
+}
+
+/** Returns the unknown statuses of the last day, the newest first. */
+export function unknownStatuses(db: Database.Database, nowMs: number): StatusWord[] {
+  const sql = `SELECT word, order_id AS orderId, code FROM unknown_statuses LEFT JOIN orders USING (order_id)
+    WHERE seen_at > ? ORDER BY seen_at DESC, word`;
+  return sqlOf(db).rows<StatusWord>(sql, isoUtc(nowMs - TOLD_FOR_MS));
+}
+
+/** Checks an order's sums. A difference that nothing explains reveals a line that was left out or sent twice. */
+
+type Sums = Pick<OrderFields, 'amount' | 'amountToPay' | 'deliveryFee' | 'couponDiscount'>;
+
+/** Largest difference that rounding to whole coins explains: this share of the sum, or this amount if larger. */
+const ROUNDED_SHARE = 0.01;
+const ROUNDED_MIN = 0.05;
+
+/**
+ * Returns whether the sums differ; null if a sum is missing. `stated` returns all numbers in the order, and is called
+ * only if the sums differ.
+ */
+export function doSumsDiffer(
+  fields: Sums,
+  items: readonly OrderItem[],
+  stated: () => readonly number[],
+): boolean | null {
+  const amount = numberOf(fields.amount);
+  if (amount === null) return null;
+  const coupon = Math.abs(numberOf(fields.couponDiscount) ?? 0);
+  const rounded = Math.max(Math.abs(amount) * ROUNDED_SHARE, ROUNDED_MIN);
+  const isNone = (difference: number) => Math.abs(difference) <= rounded;
+  const isExplained = (difference: number) =>
+    isNone(difference) || stated().some((number) => isNone(Math.abs(difference) - Math.abs(number)));
+
+  const toPay = numberOf(fields.amountToPay);
+  const fee = numberOf(fields.deliveryFee);
+  const rest = toPay === null || fee === null ? null : toPay - fee - amount;
+  if (rest !== null && !isExplained(rest)) return true;
+
+  const sums = lineSums(items);
+  const [paid] = sums;
+  if (paid === undefined) return rest === null ? null : false;
+  if (sums.some((sum) => sum >= amount - rounded && sum <= amount + coupon + rounded)) return false;
+  if (paid < amount) return !sums.some((sum) => sum < amount && isExplained(amount - sum));
+  // Lines worth more than the order mean an unnamed discount, unless a line is there twice.
+  return isNone(paid - amount - priceOfTwins(items));
+}
+
+/** Returns the total of the lines for each way to read their prices. A way is left out if a line has no such price. */
+function lineSums(items: readonly OrderItem[]): number[] {
+  const readings = [
+    (item: OrderItem) => numberOf(item.productPrice),
+    (item: OrderItem) => times(item.productPrice, item.quantity),
+    (item: OrderItem) => times(item.unitPrice, item.quantity),
+    (item: OrderItem) => numberOf(item.productBasePrice),
+  ];
+  if (items.length === 0) return [];
+  return readings.flatMap((read) => {
+    let sum = 0;
+    for (const item of items) {
+      const price = read(item);
+      if (price === null) return [];
+      sum += price;
+    }
+    return [sum];
+  });
+}
+
+/** Returns the price of the lines that repeat an earlier line. */
+function priceOfTwins(items: readonly OrderItem[]): number {
+  const seen = new Set<string>();
+  let price = 0;
+  for (const item of items) {
+    const text = JSON.stringify(item);
+    if (seen.has(text)) price += numberOf(item.productPrice) ?? 0;
+    seen.add(text);
+  }
+  return price;
+}
+
+function times(price: unknown, quantity: unknown): number | null {
+  const [each, pieces] = [numberOf(price), numberOf(quantity)];
+  return each === null || pieces === null ? null : each * pieces;
+}
+
+function numberOf(value: unknown): number | null {
+  return typeof value === 'number' ? value : null;
+}
+
+/** Returns the numbers in a payload and in the objects inside it, but not those in lists. */
+export function statedNumbers(payload: string): number[] {
+  let value: unknown;
+  try {
+    value = JSON.parse(payload);
+  } catch {
+    return [];
+  }
+  const numbers: number[] = [];
+  const walk = (part: unknown, depth: number) => {
+    if (typeof part !== 'object' || part === null || Array.isArray(part)) return;
+    for (const each of Object.values(part)) {
+      const number = typeof each === 'string' && each.trim() !== '' ? Number(each) : each;
+      if (typeof number === 'number' && Number.isFinite(number) && number !== 0) numbers.push(number);
+      else if (depth < STATED_DEPTH) walk(each, depth + 1);
+    }
+  };
+  walk(value, 0);
+  return numbers;
+}
+
+/** Maximum depth of nested objects: the order may be in a wrapper, and its totals in an object of the order. */
+const STATED_DEPTH = 2;

@@ -1,4 +1,239 @@
-import { isBackwards, type OrderOutcome, type OrderReading, type OrderSource } from './order.ts';
+import { ITEM_FIELDS, ORDER_FIELDS } from './field-aliases.ts';
+import type { OrderItem } from './mirrored-order.ts';
+import {
+  isBackwards,
+  isKnownStatus,
+  isPaid,
+  NAMED,
+  NOT_SAID,
+  type OrderFields,
+  type OrderOutcome,
+  type OrderReading,
+  type OrderSource,
+  takesNothing,
+  type Weight,
+} from './order.ts';
+
+/**
+ * Who is believed, for each value of an order. What is heard replaces what is known unless it weighs less; the table in
+ * docs/pos.md, "Who is believed", says the same for POS vendors.
+ */
+
+/** A value of a field as the database stores it. */
+export type Value = string | number | null;
+
+export function asValue(sent: string | number | boolean | null | undefined): Value {
+  return typeof sent === 'boolean' ? Number(sent) : (sent ?? null);
+}
+
+/** Weights of what is known of an order. */
+interface Weights {
+  /** In the order of `ORDER_FIELDS`. */
+  fields: readonly Weight[];
+  /** Of the list of lines as a whole: which products, and how many of each. */
+  list: Weight;
+  /** Of each line, in the order of `LINE_FIELDS`. */
+  lines: readonly (readonly Weight[])[];
+}
+
+/** Parts of a line, each with a weight of its own. */
+const LINE_FIELDS = [...ITEM_FIELDS, 'modifiers'] as const;
+
+/** Returns the text that the column `evidence` has for the weights: a digit for each part, the lines behind the order. */
+export function weightsText({ fields, list, lines }: Weights): string {
+  return [...[[...fields, list], ...lines].map((each) => each.join(''))].join(' ');
+}
+
+/** Returns the weights of a reading's values, by name, without those of names that are not guessed. */
+function guessesIn({ fields, list, lines }: Weights): Pick<OrderReading, 'weights' | 'lineWeights'> {
+  const named = (names: readonly string[], weights: readonly Weight[]) =>
+    Object.fromEntries(names.flatMap((name, i) => (weights[i] === NAMED ? [] : [[name, weights[i]]])));
+  return {
+    weights: named([...ORDER_FIELDS, 'items'], [...fields, list]),
+    lineWeights: lines.map((weights) => named(LINE_FIELDS, weights)),
+  };
+}
+
+/** Returns the weights in a text of `weightsText`. */
+export function weightsIn(text: string): Weights {
+  const [order = [], ...lines] = text.split(' ').map((each) => Array.from(each, Number) as Weight[]);
+  return { fields: order.slice(0, -1), list: order.at(-1) ?? NOT_SAID, lines };
+}
+
+/** What is known of an order's fields; the weights of an order that is not known yet are all `NOT_SAID`. */
+interface KnownFields {
+  /** In the order of `ORDER_FIELDS`. */
+  values: readonly Value[];
+  weights: readonly Weight[];
+}
+
+/**
+ * Returns the fields of an order after a reading, each the heavier of the known and the heard value. `isWhole`: all that
+ * the reading says is believed.
+ */
+function believedFields(
+  known: KnownFields | undefined,
+  { fields, weights = {} }: Pick<OrderReading, 'fields' | 'weights'>,
+  isWhole = false,
+): { values: Value[]; weights: Weight[] } {
+  const values: Value[] = [];
+  const believed: Weight[] = [];
+  for (let i = 0; i < ORDER_FIELDS.length; i++) {
+    const name = ORDER_FIELDS[i] as keyof OrderFields;
+    const sent = fields[name];
+    const before = known?.values[i] ?? null;
+    const weightBefore = known?.weights[i] ?? NOT_SAID;
+    const weight = sent === undefined ? NOT_SAID : (weights[name] ?? NAMED);
+    const isTaken =
+      sent !== undefined && (isWhole || isBelieved(name, before, weightBefore, sent ?? null, weight));
+    values.push(isTaken ? asValue(sent) : before);
+    believed.push(isTaken ? weight : weightBefore);
+  }
+  return { values, weights: believed };
+}
+
+/**
+ * Returns whether a value replaces the known one. A status of the document is proof of itself, under whatever name it is
+ * sent, and another word replaces none of the document's.
+ */
+function isBelieved(
+  field: keyof OrderFields,
+  known: Value,
+  knownWeight: Weight,
+  sent: unknown,
+  weight: Weight,
+): boolean {
+  if (field !== 'status') return weight >= knownWeight;
+  if (sent === null) return false;
+  if (known === null || isNamedStatus(sent)) return true;
+  return !isNamedStatus(known) && weight >= knownWeight;
+}
+
+function isNamedStatus(value: unknown): boolean {
+  return typeof value === 'string' && isKnownStatus(value);
+}
+
+/** What is known of an order's lines. The items are read only where they are needed. */
+interface KnownLines {
+  items: () => readonly OrderItem[];
+  /** Returns whether these are the known items, without reading them one by one. */
+  has: (items: readonly OrderItem[]) => boolean;
+  weights: Pick<Weights, 'list' | 'lines'>;
+}
+
+interface Lines {
+  items: OrderItem[];
+  list: Weight;
+  lines: (readonly Weight[])[];
+}
+
+/**
+ * Returns the lines of an order after a reading; undefined if the reading says nothing of them. A snapshot replaces the
+ * known list whole; a line of a record keeps what the record does not say of it, and an empty record says nothing. A
+ * list that weighs less only fills gaps in lines that are the same. `isWhole`: all that the reading says is believed.
+ */
+function believedLines(
+  known: KnownLines | undefined,
+  reading: OrderReading,
+  { isSnapshot, isWhole }: { isSnapshot: boolean; isWhole: boolean },
+): Lines | undefined {
+  if (reading.items === undefined) return undefined;
+  const said = saidLines(reading, reading.items);
+  if (known === undefined || isWhole) return said;
+  const { list, lines } = known.weights;
+  if (known.has(said.items)) return heavier(said, known.weights);
+  const isLess = said.list < list;
+  if (isSnapshot && !isLess) return said;
+  const before = known.items();
+  if (before.length === 0) return said;
+  if (said.items.length === 0) return undefined;
+  const partners = pairs(before, said.items);
+  if (!isLess) {
+    const merged = said.items.map((item, i) => {
+      const at = partners[i];
+      const heard = { item, weights: said.lines[i] ?? [] };
+      return at === undefined ? heard : mergedLine(before[at] as OrderItem, lines[at] ?? [], heard);
+    });
+    return {
+      items: merged.map(({ item }) => item),
+      list: said.list,
+      lines: merged.map(({ weights }) => weights),
+    };
+  }
+  const filled = { items: [...before], list, lines: before.map((_, i) => lines[i] ?? []) };
+  for (const [i, item] of said.items.entries()) {
+    const at = partners[i];
+    if (at === undefined) continue;
+    const merged = mergedLine(before[at] as OrderItem, lines[at] ?? [], {
+      item,
+      weights: said.lines[i] ?? [],
+    });
+    filled.items[at] = merged.item;
+    filled.lines[at] = merged.weights;
+  }
+  return filled;
+}
+
+/** Returns lines that are the known ones, each part with the heavier of both weights. */
+function heavier({ items, list, lines }: Lines, known: KnownLines['weights']): Lines {
+  const of = (weight: Weight, before: Weight = NOT_SAID) => (weight > before ? weight : before);
+  const all = lines.map((line, i) => line.map((weight, at) => of(weight, known.lines[i]?.[at])));
+  return { items, list: of(list, known.list), lines: all };
+}
+
+/** Returns a reading's lines with their weights. What a line does not say has the weight `NOT_SAID`. */
+function saidLines({ weights = {}, lineWeights = [], isBrief }: OrderReading, items: OrderItem[]): Lines {
+  const lines = items.map((item, i) =>
+    LINE_FIELDS.map((field): Weight => {
+      const isSaid = field === 'modifiers' ? !isBrief : item[field] !== null;
+      return isSaid ? (lineWeights[i]?.[field] ?? NAMED) : NOT_SAID;
+    }),
+  );
+  return { items, list: weights.items ?? NAMED, lines };
+}
+
+/**
+ * Returns for each heard line the position of the known line that it is: the same quantity of the same product, at the
+ * same position if that one is, otherwise the first that no other line is.
+ */
+function pairs(known: readonly OrderItem[], heard: readonly OrderItem[]): (number | undefined)[] {
+  const free = new Set(known.keys());
+  const found = heard.map((item, i) => {
+    const before = known[i];
+    return before && isSameLine(before, item) && free.delete(i) ? i : undefined;
+  });
+  return heard.map((item, i) => {
+    if (found[i] !== undefined) return found[i];
+    const at = [...free].find((each) => isSameLine(known[each] as OrderItem, item));
+    if (at !== undefined) free.delete(at);
+    return at;
+  });
+}
+
+function isSameLine(known: OrderItem, heard: OrderItem): boolean {
+  const names = ['productExternalId', 'productName'] as const;
+  return (
+    known.quantity === heard.quantity &&
+    names.every((name) => known[name] === null || heard[name] === null || known[name] === heard[name]) &&
+    names.some((name) => known[name] !== null && known[name] === heard[name])
+  );
+}
+
+function mergedLine(
+  known: OrderItem,
+  knownWeights: readonly Weight[],
+  { item, weights }: { item: OrderItem; weights: readonly Weight[] },
+): { item: OrderItem; weights: Weight[] } {
+  const merged: Record<string, unknown> = { ...known };
+  const believed = LINE_FIELDS.map((field, i) => {
+    const before = knownWeights[i] ?? NOT_SAID;
+    const weight = weights[i] ?? NOT_SAID;
+    if (weight === NOT_SAID || weight < before) return before;
+    merged[field] = item[field];
+    return weight;
+  });
+  return { item: merged as unknown as OrderItem, weights: believed };
+}
 
 /** State of an order in the mirror before an observation is merged. */
 interface KnownOrder {
@@ -6,39 +241,153 @@ interface KnownOrder {
   /** Sequence number and source of the order's newest event. */
   seq: number;
   source: OrderSource;
+  /** When the order was placed or, if later, is due; null if unknown. */
+  dueMs?: number | null;
 }
 
 /** The parts of an observation that decide whether the observation is applied. */
-export interface MergeInput {
+interface MergeInput {
   source: OrderSource;
   /** Status of the order; undefined if the observation has none. */
   status: string | null | undefined;
   /** Newest seq when the poll's request began; undefined for a webhook. */
   asOfSeq?: number | undefined;
+  /** When the webhook arrived, by the wall clock. */
+  observedAtMs?: number | undefined;
   /** True if applying the observation would change nothing that a POS can read. */
   sameContent: boolean;
+  /** True if it was decided before that the observation counts, as when it is read again. */
+  isDecided?: boolean | undefined;
+  /** Returns the status of the webhook that was held before this one; null if there is none or a poll may decide. */
+  heldBefore?: (() => string | null) | undefined;
+}
+
+/** Age of an order from which a failed payment is not believed at once, because the callback may be an old one. */
+const OLD_AFTER_MS = 24 * 3_600_000;
+
+/**
+ * Decides what is done with an observation. Callbacks arrive in any order, so one that contradicts what is known is
+ * held. A poll always decides, unless a callback was applied after the poll's request began.
+ */
+function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): OrderOutcome {
+  if (!known) return 'created';
+  const { source, status, observedAtMs = 0, asOfSeq, sameContent } = input;
+  if (source === 'poll') {
+    const newerWebhook = known.source === 'webhook' && asOfSeq !== undefined && known.seq > asOfSeq;
+    if (newerWebhook) return sameContent ? 'confirmed' : 'superseded';
+  } else if (!input.isDecided && contradicts(known, status, observedAtMs) && !isSecondWitness(known, input)) {
+    return 'held';
+  }
+  return sameContent ? 'confirmed' : 'changed';
 }
 
 /**
- * Decides what is done with an observation. Callbacks arrive in any order, so one that would set the order back to an
- * earlier status is held. A poll always decides, unless a callback was applied after the poll's request began.
+ * Returns whether a callback's status contradicts what is known: it is a step back, it takes back an order that was
+ * delivered, or it says that the payment of an order failed that was paid, or is so old that the callback may be.
  */
-export function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): OrderOutcome {
-  if (!known) return 'created';
-  if (input.source === 'poll') {
-    const newerWebhook =
-      known.source === 'webhook' && input.asOfSeq !== undefined && known.seq > input.asOfSeq;
-    if (newerWebhook) return input.sameContent ? 'confirmed' : 'superseded';
-  } else if (isBackwards(known.status, input.status)) {
-    return 'held';
-  }
-  return input.sameContent ? 'confirmed' : 'changed';
+export function contradicts(
+  known: Pick<KnownOrder, 'status' | 'dueMs'>,
+  status: string | null | undefined,
+  observedAtMs: number,
+): boolean {
+  if (isBackwards(known.status, status)) return true;
+  if (status == null || !takesNothing(status) || takesNothing(known.status)) return false;
+  if (known.status === 'dispatched') return true;
+  if (status !== 'payment-canceled') return false;
+  return isPaid(known.status) || (known.dueMs != null && observedAtMs - known.dueMs > OLD_AFTER_MS);
+}
+
+/**
+ * Returns whether a callback and the one held before it say the same of a known order: that it lives though it counts as
+ * ended, or the reverse. The second must go on from the first, because a repetition is no witness.
+ */
+function isSecondWitness(known: KnownOrder, { status, heldBefore }: MergeInput): boolean {
+  if (status == null || takesNothing(status) === takesNothing(known.status)) return false;
+  const before = heldBefore?.() ?? null;
+  if (before === null || before === status || isBackwards(before, status)) return false;
+  return takesNothing(before) === takesNothing(status);
+}
+
+/** What is known of an order before an observation is merged. */
+export interface Known {
+  /** In the order of `ORDER_FIELDS`. */
+  values: readonly Value[];
+  weights: Weights;
+  lines: Pick<KnownLines, 'items' | 'has'>;
+  seq: number;
+  source: OrderSource;
+}
+
+export interface Heard
+  extends Pick<MergeInput, 'source' | 'asOfSeq' | 'observedAtMs' | 'isDecided' | 'heldBefore'> {
+  reading: OrderReading;
+  /** True if the reading has all that is known, as from the hub or from all payloads of the order. */
+  isSnapshot?: boolean | undefined;
+  /** True if all that the reading says is believed. */
+  isWhole?: boolean | undefined;
+}
+
+export interface Merged {
+  outcome: OrderOutcome;
+  /** Values that the order has if the observation is applied, in the order of `ORDER_FIELDS`. */
+  values: Value[];
+  weights: Weights;
+  /** Lines that the order has if the observation is applied; undefined if the observation says nothing of them. */
+  items: OrderItem[] | undefined;
+  sameItems: boolean;
+}
+
+const STATUS_AT = ORDER_FIELDS.indexOf('status');
+const DUE_AT = [ORDER_FIELDS.indexOf('createdAt'), ORDER_FIELDS.indexOf('scheduledFor')];
+
+/** Returns when the order was placed or, if later, is due; null if unknown. */
+export function dueMsIn(values: readonly Value[]): number | null {
+  const times = DUE_AT.map((at) => Date.parse(String(values[at]))).filter((ms) => !Number.isNaN(ms));
+  return times.length > 0 ? Math.max(...times) : null;
+}
+
+/** Merges an observation with what is known: who is believed, for each value, and whether the whole is applied. */
+export function merge(known: Known | undefined, heard: Heard): Merged {
+  const { reading, source, isWhole = false } = heard;
+  const before = known && { values: known.values, weights: known.weights.fields };
+  const { values, weights } = believedFields(before, reading, isWhole);
+  const knownLines = known && { ...known.lines, weights: known.weights };
+  const isSnapshot = source === 'webhook' || heard.isSnapshot === true;
+  const lines = believedLines(knownLines, reading, { isSnapshot, isWhole });
+  const sameItems = known !== undefined && (lines === undefined || known.lines.has(lines.items));
+  const status = known && ((known.values[STATUS_AT] ?? null) as string | null);
+  const outcome = mergeOutcome(
+    known && {
+      status: status ?? null,
+      seq: known.seq,
+      source: known.source,
+      dueMs: dueMsIn(known.values),
+    },
+    {
+      ...heard,
+      status: reading.fields.status,
+      isDecided: heard.isDecided || isWhole,
+      sameContent: sameItems && values.every((value, i) => value === known.values[i]),
+    },
+  );
+  const { list, lines: ofLines } = lines ?? known?.weights ?? { list: NOT_SAID, lines: [] };
+  return {
+    outcome,
+    values,
+    weights: { fields: weights, list, lines: ofLines },
+    items: lines?.items,
+    sameItems,
+  };
 }
 
 /** One stored observation of an order, read by the present rules. */
 export interface ReplayStep {
   source: OrderSource;
   reading: OrderReading;
+  /** When it was received, ISO 8601 UTC. */
+  receivedAt: string;
+  /** True if its status was believed when it came. */
+  wasBelieved: boolean;
 }
 
 export interface ReplayResult<Step extends ReplayStep> {
@@ -46,35 +395,61 @@ export interface ReplayResult<Step extends ReplayStep> {
   reading: OrderReading;
   /** The last observation that was applied; undefined if none was. */
   last: Step | undefined;
-  /** Webhooks that would have set the order back to an earlier status. */
+  /** Webhooks that contradict what was known before them. */
   held: Step[];
 }
 
 /**
  * Merges all observations of an order again, oldest first: [{status: a, tip: 1}, {status: b}] → {status: b, tip: 1}.
- * Only a poll may set the order back to an earlier status.
+ * A webhook that was held when it came, or would have been, is left out.
  */
 export function replay<Step extends ReplayStep>(orderId: string, steps: readonly Step[]): ReplayResult<Step> {
-  const reading: OrderReading = { orderId, fields: {} };
   const held: Step[] = [];
+  let known: Known | undefined;
+  let items: OrderItem[] | undefined;
+  let incomplete: string[] | undefined;
   let last: Step | undefined;
   for (const step of steps) {
-    const { fields, items } = step.reading;
-    if (step.source === 'webhook' && isBackwards(reading.fields.status, fields.status)) {
+    const { source, reading, receivedAt, wasBelieved } = step;
+    const observedAtMs = Date.parse(receivedAt);
+    const merged = merge(known, { source, reading, observedAtMs, isDecided: wasBelieved });
+    if (merged.outcome === 'held') {
       held.push(step);
       continue;
     }
-    Object.assign(reading.fields, fields);
-    if (items) reading.items = items;
-    reading.incomplete = step.reading.incomplete ?? (items ? [] : (reading.incomplete ?? []));
+    items = merged.items ?? items;
+    known = { ...merged, lines: linesOf(items ?? []), seq: 0, source };
+    incomplete = reading.incomplete ?? (merged.items ? [] : (incomplete ?? []));
     last = step;
   }
-  return { reading, last, held };
+  const reading = known ? readingOf(orderId, known, items) : { orderId, fields: {} };
+  return { reading: { ...reading, ...(incomplete && { incomplete }) }, last, held };
 }
 
-/** Returns the reading, but without its status if that comes before `status` in the life cycle of an order. */
-export function neverBackwards(reading: OrderReading, status: string | null): OrderReading {
-  if (!isBackwards(status, reading.fields.status)) return reading;
-  const { status: _earlier, ...fields } = reading.fields;
+function linesOf(items: OrderItem[]): Known['lines'] {
+  return { items: () => items, has: (others) => JSON.stringify(others) === JSON.stringify(items) };
+}
+
+/** Returns what is known as a reading, which says what was ever said. */
+function readingOf(
+  orderId: string,
+  { values, weights }: Known,
+  items: OrderItem[] | undefined,
+): OrderReading {
+  const said = ORDER_FIELDS.flatMap((name, i) =>
+    weights.fields[i] === NOT_SAID ? [] : [[name, values[i] ?? null]],
+  );
+  const fields: OrderFields = Object.fromEntries(said);
+  return { orderId, fields, ...guessesIn(weights), ...(items && { items }) };
+}
+
+/** Returns the reading, but without its status if a callback with that status would be held. */
+export function withoutContradiction(
+  reading: OrderReading,
+  known: Pick<KnownOrder, 'status' | 'dueMs'>,
+  observedAtMs: number,
+): OrderReading {
+  if (!contradicts(known, reading.fields.status, observedAtMs)) return reading;
+  const { status: _contradicting, ...fields } = reading.fields;
   return { ...reading, fields };
 }

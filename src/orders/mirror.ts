@@ -4,6 +4,7 @@ import { walBytes } from '../db/sqlite.ts';
 import { LockMonitor, WalMaintenance } from '../db/wal.ts';
 import { CustomerStore } from './customer-store.ts';
 import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './field-aliases.ts';
+import type { StatusWords } from './field-values.ts';
 import { HealthStore, setFreshness } from './health-store.ts';
 import { MirrorFile, type SeqMemory } from './mirror-file.ts';
 import type { ImportOptions, ImportReport, IncomingEntry, OrderSink, SaveOutcome } from './order.ts';
@@ -30,6 +31,8 @@ interface MirrorOptions {
   readonly?: boolean;
   /** Further names of fields, from the configuration. */
   spellings?: ExtraSpellings;
+  /** Words of the platform for statuses of the document, from the configuration. */
+  statuses?: StatusWords;
   /** Time zone in which times without a zone are read. If left out, such times are unreadable. */
   timezone?: string | undefined;
   /** Path of the list of orders in an answer. If empty, the list is searched for. */
@@ -55,7 +58,17 @@ export class Mirror implements OrderSink {
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MirrorOptions) {
-    const { path, clock, group, readonly = false, spellings = {}, timezone, listPath = '', feed } = options;
+    const {
+      path,
+      clock,
+      group,
+      readonly = false,
+      spellings = {},
+      statuses = {},
+      timezone,
+      listPath = '',
+      feed,
+    } = options;
     this.#file = new MirrorFile({
       path,
       clock,
@@ -75,8 +88,8 @@ export class Mirror implements OrderSink {
     const alarms = this.health;
     const walMaintenance = new WalMaintenance({ path, clock, alarms });
     this.#lockWatch = new LockMonitor({ path, clock, alarms, tryAgain: () => alarms.flush() });
-    this.#spellings = compileSpellings(spellings, timezone);
-    this.#import = new OrderImport({ file: this.#file, spellings, timezone, listPath });
+    this.#spellings = compileSpellings(spellings, timezone, statuses);
+    this.#import = new OrderImport({ file: this.#file, spellings, statuses, timezone, listPath });
     this.orders = new OrderStore(this.#file);
     this.polls = new PollStore(this.#file, () => this.health.freshness());
     this.quarantine = new QuarantineStore(this.#file);

@@ -3,6 +3,7 @@ import { Worker } from 'node:worker_threads';
 import { TillsyncError } from '../core/errors.ts';
 import { AnswerImport, importAborted, pollDigests } from './answer-import.ts';
 import { compileSpellings, type ExtraSpellings } from './field-aliases.ts';
+import type { StatusWords } from './field-values.ts';
 import type { ImportMessage, ImportTask, VacuumTask } from './import-worker.ts';
 import type { MirrorFile } from './mirror-file.ts';
 import type { ImportOptions, ImportReport } from './order.ts';
@@ -25,6 +26,7 @@ const CHECKPOINT_PAGES_IMPORT = 16_000;
 interface OrderImportOptions {
   file: MirrorFile;
   spellings: ExtraSpellings;
+  statuses: StatusWords;
   timezone?: string | undefined;
   listPath: string;
 }
@@ -41,7 +43,7 @@ export class OrderImport {
 
   constructor(options: OrderImportOptions) {
     this.#options = options;
-    this.#digestOf = pollDigests(options.spellings, options.timezone);
+    this.#digestOf = pollDigests(options.spellings, options.timezone, options.statuses);
   }
 
   /** See `Mirror.importAnswer`. */
@@ -83,7 +85,7 @@ export class OrderImport {
   }
 
   async #inline(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
-    const { file, listPath, spellings, timezone } = this.#options;
+    const { file, listPath, spellings, statuses, timezone } = this.#options;
     const { observedAtMs, asOfSeq, asOfHeldId, signal, onProgress } = options;
     const answer = new AnswerImport({
       body,
@@ -92,7 +94,7 @@ export class OrderImport {
       asOfSeq,
       asOfHeldId,
       digestOf: this.#digestOf,
-      spellings: compileSpellings(spellings, timezone),
+      spellings: compileSpellings(spellings, timezone, statuses),
     });
     const { report } = answer;
     if (!report.listFound) await file.write((db) => quarantine(db, answer.wholeAnswer));
@@ -109,12 +111,13 @@ export class OrderImport {
   }
 
   async #inWorker(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
-    const { file, listPath, spellings, timezone } = this.#options;
+    const { file, listPath, spellings, statuses, timezone } = this.#options;
     const { observedAtMs, asOfSeq, asOfHeldId, signal, onProgress } = options;
     const { path, gate } = file;
     const task: ImportTask = {
       path,
       spellings,
+      statuses,
       timezone,
       listPath,
       observedAtMs,

@@ -8,6 +8,7 @@ import {
 import { readNumber } from '../core/values.ts';
 import {
   hasValueOf,
+  type Naming,
   ORDER_SPELLINGS,
   type OrderSpellings,
   type SpellingNode,
@@ -16,7 +17,7 @@ import {
 } from './field-aliases.ts';
 import { BROKEN_ID, INEXACT_ID, isRecord } from './field-values.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
-import type { OrderFields, OrderReading, OrderSource } from './order.ts';
+import { guessBy, type OrderFields, type OrderReading, type OrderSource, type Weight } from './order.ts';
 
 /** Values found in a record, by slot. `ranks` is set once a field was found under a name that is not its best one. */
 interface Found {
@@ -24,11 +25,13 @@ interface Found {
   ranks: number[] | undefined;
   /** Slots of values that were sent but are unreadable; undefined if there are none. */
   unread: number[] | undefined;
+  /** Slots of values found under a name that is not the value's own; undefined if there are none. */
+  guessed: Map<number, Naming> | undefined;
 }
 
 /** Finds every field of a tree in one walk over the object's names. */
 function findValues(value: Record<string, unknown>, { nothing, names }: SpellingTree): Found {
-  const found: Found = { values: nothing.slice(), ranks: undefined, unread: undefined };
+  const found: Found = { values: nothing.slice(), ranks: undefined, unread: undefined, guessed: undefined };
   walk(value, names, found);
   return found;
 }
@@ -43,7 +46,7 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
     // null means "not said", so it never deletes a known value.
     if (sent === null) continue;
     for (let i = 0; i < node.hits.length; i++) {
-      const { slot, rank, read, isTold } = node.hits[i] as SpellingNode['hits'][number];
+      const { slot, rank, read, isTold, naming } = node.hits[i] as SpellingNode['hits'][number];
       const before = values[slot];
       if (before !== undefined && rank >= (found.ranks?.[slot] ?? 0)) continue;
       const now = read(sent);
@@ -53,6 +56,10 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
         continue;
       }
       values[slot] = now;
+      if (naming !== 'named') {
+        found.guessed ??= new Map();
+        found.guessed.set(slot, naming);
+      } else found.guessed?.delete(slot);
       if (rank === 0 && found.ranks === undefined) continue;
       found.ranks ??= [];
       found.ranks[slot] = rank;
@@ -83,13 +90,40 @@ function noteUnread({ values, unread }: Found, { fields }: SpellingTree, at: str
   }
 }
 
-/** Returns every field of the tree by name; null for a field that was not sent. */
-function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree, at: string, notes: string[]): T {
+/** What is noted while a part of an order is read. */
+interface Seen {
+  notes: string[];
+  /** Names of fields that were found under a guessed name. */
+  guessed: Set<string>;
+  source: OrderSource;
+}
+
+/**
+ * Returns the names of the fields that were found under a guessed name. A callback that sends one value in place of an
+ * object of the document means what the document means.
+ */
+function guessedNames({ guessed }: Found, names: readonly string[], source: OrderSource): string[] {
+  return [...(guessed ?? [])].flatMap(([slot, naming]) =>
+    naming === 'object' && source === 'webhook' ? [] : [names[slot] as string],
+  );
+}
+
+/**
+ * Returns every field of the tree by name; null for a field that was not sent. The names of fields found under a guessed
+ * name are added to `guessed`.
+ */
+function readRecord<T>(
+  sent: Record<string, unknown>,
+  tree: SpellingTree,
+  at: string,
+  { notes, guessed, source }: Seen,
+): T {
   const found = findValues(sent, tree);
   noteUnread(found, tree, at, notes);
   const { values } = found;
   const record: Record<string, unknown> = {};
   for (let slot = 0; slot < values.length; slot++) record[tree.fields[slot] as string] = values[slot] ?? null;
+  for (const name of guessedNames(found, tree.fields, source)) guessed.add(name);
   return record as T;
 }
 
@@ -122,34 +156,78 @@ const UNREAD_ITEM: OrderItem = {
   modifiers: [],
 };
 
+interface ReadItems {
+  items: OrderItem[];
+  isBrief: boolean;
+  /** Names of the parts of each item that were found under a guessed name. */
+  guessed: Set<string>[];
+}
+
 /**
  * Reads the items. Every entry keeps its position; an entry that is no object becomes an item without known values.
  */
 function readItems(
   sent: readonly unknown[],
   spellings: OrderSpellings,
-  notes: string[],
-): { items: OrderItem[]; isBrief: boolean } {
+  { notes, source }: Pick<Seen, 'notes' | 'source'>,
+): ReadItems {
   let isBrief = true;
+  let areModifiersGuessed = false;
+  const guessedOf: Set<string>[] = [];
   const items = sent.map((each, index) => {
     const at = `item ${index + 1}`;
+    const guessed = new Set<string>();
+    guessedOf.push(guessed);
     if (!isRecord(each)) {
       notes.push(`${at} is ${kindOf(each)}`);
       return UNREAD_ITEM;
     }
-    const item = readRecord<SentItem>(each, spellings.item, `${at}: `, notes);
+    const item = readRecord<SentItem>(each, spellings.item, `${at}: `, { notes, guessed, source });
     if (isBlank(item.productName ?? '') && item.productExternalId === null)
       notes.push(`${at} names no product`);
     if (item.quantity === null) notes.push(`${at} has no quantity`);
     else if (Number(item.quantity) < 0) notes.push(`${at} has a quantity below 0`);
     if (item.modifiers !== null) isBrief = false;
     const modifiers = readEntries(item.modifiers, `${at}: a modifier`, notes);
-    return {
-      ...item,
-      modifiers: modifiers.flatMap((modifier) => readModifier(modifier, spellings, `${at}: `, notes)),
-    };
+    const inModifiers = { notes, guessed: new Set<string>(), source };
+    const rows = modifiers.flatMap((modifier) => readModifier(modifier, spellings, `${at}: `, inModifiers));
+    if (guessed.has('modifiers') || inModifiers.guessed.size > 0) areModifiersGuessed = true;
+    return { ...item, modifiers: rows };
   });
-  return { items, isBrief };
+  // Lines without modifiers count as those with some, because a source that names one list names the others likewise.
+  if (areModifiersGuessed) for (const guessed of guessedOf) guessed.add('modifiers');
+  return { items, isBrief, guessed: guessedOf };
+}
+
+/** Returns whether the list says by guessed names alone what was ordered, or how many of it. */
+function isListGuessed({ items, guessed }: ReadItems): boolean {
+  return items.some((item, i) => {
+    const isNamed = (name: 'productExternalId' | 'productName') =>
+      item[name] !== null && !guessed[i]?.has(name);
+    const isAnonymous = item.productExternalId === null && item.productName === null;
+    return (
+      guessed[i]?.has('quantity') || !(isAnonymous || isNamed('productExternalId') || isNamed('productName'))
+    );
+  });
+}
+
+/** Returns the weights of what was found under guessed names, for a reading of this source. */
+function weightsOf(
+  values: Found,
+  names: readonly string[],
+  lines: ReadItems | undefined,
+  source: OrderSource,
+): Pick<OrderReading, 'weights' | 'lineWeights'> {
+  const weight = guessBy(source);
+  const byName = (found: Iterable<string>): Record<string, Weight> =>
+    Object.fromEntries(Array.from(found, (name) => [name, weight]));
+  const found = new Set(guessedNames(values, names, source));
+  found.delete('orderId');
+  if (lines && isListGuessed(lines)) found.add('items');
+  return {
+    ...(found.size > 0 && { weights: byName(found) }),
+    ...(lines?.guessed.some(({ size }) => size > 0) && { lineWeights: lines.guessed.map(byName) }),
+  };
 }
 
 /** Returns the objects of a list. Adds a note if the list has other entries. */
@@ -164,16 +242,17 @@ function readModifier(
   sent: Record<string, unknown>,
   spellings: OrderSpellings,
   at: string,
-  notes: string[],
+  seen: Seen,
 ): OrderModifier[] {
-  const modifier = readRecord<SentModifier>(sent, spellings.modifier, `${at}modifier `, notes);
+  const { notes } = seen;
+  const modifier = readRecord<SentModifier>(sent, spellings.modifier, `${at}modifier `, seen);
   const counts: ModifierCounts = {
     byId: readCounts(modifier.countById, at, notes),
     byExternalId: readCounts(modifier.countByExternalId, at, notes),
   };
   const entries = readEntries(modifier.options, `${at}an option`, notes);
   const options = entries.map((each) => {
-    const option = readRecord<SentOption>(each, spellings.option, `${at}option `, notes);
+    const option = readRecord<SentOption>(each, spellings.option, `${at}option `, seen);
     if ((option.name ?? option.optionId ?? option.externalId) === null)
       notes.push(`${at}an option names nothing`);
     return optionRow(modifier, option, counts, entries.length === 1);
@@ -283,13 +362,20 @@ export function readOrder(
   for (let slot = 2; slot < values.length; slot++) {
     if (values[slot] !== undefined) fields[names[slot] as string] = values[slot];
   }
-  const reading: OrderReading = { orderId, fields: fields as OrderFields };
-  if (reading.fields.deliveryType === 'pickup') clearAddress(reading.fields);
+  const notes: string[] = [];
+  const lines = Array.isArray(items) ? readItems(items, spellings, { notes, source }) : undefined;
+  const reading: OrderReading = {
+    orderId,
+    fields: fields as OrderFields,
+    ...weightsOf(found, names, lines, source),
+  };
+  if (reading.fields.deliveryType === 'pickup') clearAddress(reading);
   const isUntimed = reading.fields.isScheduled === true && reading.fields.scheduledFor === undefined;
   const guessed = isUntimed ? onlyUnknownTime(sent, reading.fields, spellings) : undefined;
-  if (guessed !== undefined) reading.fields.scheduledFor = guessed;
-  const notes: string[] = [];
-  const lines = Array.isArray(items) ? readItems(items, spellings, notes) : undefined;
+  if (guessed !== undefined) {
+    reading.fields.scheduledFor = guessed;
+    reading.weights = { ...reading.weights, scheduledFor: guessBy(source) };
+  }
   if (source === 'poll') {
     if (lines && notes.length === 0) {
       reading.items = lines.items;
@@ -342,9 +428,17 @@ const ADDRESS_FIELDS = Object.keys(ORDER_SPELLINGS).filter((name) =>
   name.startsWith('address'),
 ) as (keyof OrderFields)[];
 
-/** Clears the address. The platform sends none for a pickup order, so an earlier address no longer holds. */
-function clearAddress(fields: OrderFields): void {
-  for (const field of ADDRESS_FIELDS) fields[field] = null as never;
+/**
+ * Clears the address. The platform sends none for a pickup order, so an earlier address no longer holds, if the delivery
+ * type is believed.
+ */
+function clearAddress(reading: OrderReading): void {
+  const weight = reading.weights?.deliveryType;
+  for (const field of ADDRESS_FIELDS) {
+    reading.fields[field] = null as never;
+    if (weight !== undefined) reading.weights = { ...reading.weights, [field]: weight };
+    else delete reading.weights?.[field];
+  }
 }
 
 /** Reads JSON text like `readOrder`. Ids that are too large for JavaScript's numbers stay exact. */
@@ -489,107 +583,3 @@ function normalPath(path: string): string | undefined {
   if (trimmed === '') return undefined;
   return trimmed === 'root' ? '' : trimmed.replace(/^\$\.?/, '');
 }
-
-/** Checks an order's sums. A difference that nothing explains reveals a line that was left out or sent twice. */
-
-type Sums = Pick<OrderFields, 'amount' | 'amountToPay' | 'deliveryFee' | 'couponDiscount'>;
-
-/** Largest difference that rounding to whole coins explains: this share of the sum, or this amount if larger. */
-const ROUNDED_SHARE = 0.01;
-const ROUNDED_MIN = 0.05;
-
-/**
- * Returns whether the sums differ; null if a sum is missing. `stated` returns all numbers in the order, and is called
- * only if the sums differ.
- */
-export function doSumsDiffer(
-  fields: Sums,
-  items: readonly OrderItem[],
-  stated: () => readonly number[],
-): boolean | null {
-  const amount = numberOf(fields.amount);
-  if (amount === null) return null;
-  const coupon = Math.abs(numberOf(fields.couponDiscount) ?? 0);
-  const rounded = Math.max(Math.abs(amount) * ROUNDED_SHARE, ROUNDED_MIN);
-  const isNone = (difference: number) => Math.abs(difference) <= rounded;
-  const isExplained = (difference: number) =>
-    isNone(difference) || stated().some((number) => isNone(Math.abs(difference) - Math.abs(number)));
-
-  const toPay = numberOf(fields.amountToPay);
-  const fee = numberOf(fields.deliveryFee);
-  const rest = toPay === null || fee === null ? null : toPay - fee - amount;
-  if (rest !== null && !isExplained(rest)) return true;
-
-  const sums = lineSums(items);
-  const [paid] = sums;
-  if (paid === undefined) return rest === null ? null : false;
-  if (sums.some((sum) => sum >= amount - rounded && sum <= amount + coupon + rounded)) return false;
-  if (paid < amount) return !sums.some((sum) => sum < amount && isExplained(amount - sum));
-  // Lines worth more than the order mean an unnamed discount, unless a line is there twice.
-  return isNone(paid - amount - priceOfTwins(items));
-}
-
-/** Returns the total of the lines for each way to read their prices. A way is left out if a line has no such price. */
-function lineSums(items: readonly OrderItem[]): number[] {
-  const readings = [
-    (item: OrderItem) => numberOf(item.productPrice),
-    (item: OrderItem) => times(item.productPrice, item.quantity),
-    (item: OrderItem) => times(item.unitPrice, item.quantity),
-    (item: OrderItem) => numberOf(item.productBasePrice),
-  ];
-  if (items.length === 0) return [];
-  return readings.flatMap((read) => {
-    let sum = 0;
-    for (const item of items) {
-      const price = read(item);
-      if (price === null) return [];
-      sum += price;
-    }
-    return [sum];
-  });
-}
-
-/** Returns the price of the lines that repeat an earlier line. */
-function priceOfTwins(items: readonly OrderItem[]): number {
-  const seen = new Set<string>();
-  let price = 0;
-  for (const item of items) {
-    const text = JSON.stringify(item);
-    if (seen.has(text)) price += numberOf(item.productPrice) ?? 0;
-    seen.add(text);
-  }
-  return price;
-}
-
-function times(price: unknown, quantity: unknown): number | null {
-  const [each, pieces] = [numberOf(price), numberOf(quantity)];
-  return each === null || pieces === null ? null : each * pieces;
-}
-
-function numberOf(value: unknown): number | null {
-  return typeof value === 'number' ? value : null;
-}
-
-/** Returns the numbers in a payload and in the objects inside it, but not those in lists. */
-export function statedNumbers(payload: string): number[] {
-  let value: unknown;
-  try {
-    value = JSON.parse(payload);
-  } catch {
-    return [];
-  }
-  const numbers: number[] = [];
-  const walk = (part: unknown, depth: number) => {
-    if (typeof part !== 'object' || part === null || Array.isArray(part)) return;
-    for (const each of Object.values(part)) {
-      const number = typeof each === 'string' && each.trim() !== '' ? Number(each) : each;
-      if (typeof number === 'number' && Number.isFinite(number) && number !== 0) numbers.push(number);
-      else if (depth < STATED_DEPTH) walk(each, depth + 1);
-    }
-  };
-  walk(value, 0);
-  return numbers;
-}
-
-/** Maximum depth of nested objects: the order may be in a wrapper, and its totals in an object of the order. */
-const STATED_DEPTH = 2;

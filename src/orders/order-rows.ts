@@ -1,15 +1,38 @@
-import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { asSent, type SqlValue, sqlOf } from '../db/sqlite.ts';
 import { feedOrder } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
-import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from './field-aliases.ts';
-import { type MergedOrder, noteIncomplete } from './incomplete-orders.ts';
-import { mergeOutcome } from './merge.ts';
+import { ITEM_FIELDS, ORDER_FIELDS, type OrderSpellings, snakeCase } from './field-aliases.ts';
+import {
+  holdNotification,
+  isHeld,
+  resolveHeldByCallback,
+  resolveHeldByPoll,
+  statusHeldBefore,
+} from './held-callbacks.ts';
+import {
+  doSumsDiffer,
+  type MergedOrder,
+  noteIncomplete,
+  noteUnknownStatus,
+  statedNumbers,
+} from './incomplete-orders.ts';
+import {
+  asValue,
+  contradicts,
+  dueMsIn,
+  type Known,
+  type Merged,
+  merge,
+  type Value,
+  weightsIn,
+  weightsText,
+} from './merge.ts';
 import type { OrderItem, OrderModifier, PlacedItem } from './mirrored-order.ts';
 import {
   isEnded,
+  isKnownStatus,
   isToBook,
   type OrderFields,
   type OrderObservation,
@@ -17,18 +40,9 @@ import {
   type OrderReading,
   type OrderSource,
 } from './order.ts';
-import { doSumsDiffer, statedNumbers } from './order-reader.ts';
 import { channelOf, LinePlaces } from './placed-lines.ts';
 
-/** Names of an order's scalar fields. Each has a column with the same name in snake_case. */
-export const ORDER_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
-  (name) => name !== 'orderId' && name !== 'items',
-) as (keyof OrderFields)[];
-/** Names of the scalar fields of items and modifiers, in the order of the tables' columns. */
-const ITEM_FIELDS = Object.keys(ITEM_SPELLINGS).filter((name) => name !== 'modifiers') as Exclude<
-  keyof OrderItem,
-  'modifiers'
->[];
+/** Names of the scalar fields of modifiers, in the order of the table's columns. */
 const MODIFIER_FIELDS = [
   'name',
   'shortName',
@@ -44,9 +58,6 @@ const MODIFIER_FIELDS = [
 export function columnsAs(fields: readonly string[]): string[] {
   return fields.map((field) => `${snakeCase(field)} AS ${field}`);
 }
-
-/** A value that SQLite returns for a column. */
-export type Value = string | number | null;
 
 const STATUS_AT = ORDER_FIELDS.indexOf('status');
 const NAME_AT = ORDER_FIELDS.indexOf('name');
@@ -64,20 +75,6 @@ export function statusIn(values: readonly Value[]): string | null {
   return (values[STATUS_AT] ?? null) as string | null;
 }
 
-/**
- * Returns values in the order of `ORDER_FIELDS`. A field that was not sent is copied from `known`, otherwise it is
- * null.
- */
-export function fieldValues(fields: OrderFields, known?: readonly Value[]): Value[] {
-  const values: Value[] = [];
-  for (let i = 0; i < ORDER_FIELDS.length; i++) {
-    const sent = fields[ORDER_FIELDS[i] as keyof OrderFields];
-    if (sent === undefined) values.push(known?.[i] ?? null);
-    else values.push(typeof sent === 'boolean' ? Number(sent) : sent);
-  }
-  return values;
-}
-
 function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
   return a.length === b.length && a.every((value, i) => value === b[i]);
 }
@@ -91,6 +88,8 @@ export interface KnownRow {
   linesSeq: number;
   eventSource: OrderSource;
   pollDigest: string | null;
+  /** Weights of the values, as `weightsText` writes them. */
+  evidence: string;
   payloadSource: OrderSource;
   payload: string;
   updatedAt: string;
@@ -116,13 +115,14 @@ const WRITTEN = [
     'ended_at',
     'forgotten_at',
     'sums_differ',
+    'evidence',
   ],
 ];
 const marks = (count: number) => Array.from({ length: count }, () => '?');
 
 const OWN_FIELDS = [
   ...['seq', 'eventSource', 'pollDigest', 'payloadSource', 'payload'],
-  ...['updatedAt', 'payloadAt', 'endedAt', 'forgottenAt', 'sumsDiffer'],
+  ...['updatedAt', 'payloadAt', 'endedAt', 'forgottenAt', 'sumsDiffer', 'evidence'],
 ];
 const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])}, coalesce(lines_seq, seq) AS linesSeq
   FROM orders WHERE order_id = ?`;
@@ -175,6 +175,10 @@ export function knownOrder(db: Database.Database, orderId: string): KnownRow | u
   return row && { ...row, values: ORDER_FIELDS.map((field) => row[field]) };
 }
 
+function updateEvidence(db: Database.Database, orderId: string, evidence: string): void {
+  sqlOf(db).run('UPDATE orders SET evidence = ? WHERE order_id = ?', evidence, orderId);
+}
+
 export function updateDigest(db: Database.Database, orderId: string, pollDigest: string | null): void {
   sqlOf(db).run('UPDATE orders SET poll_digest = ? WHERE order_id = ?', pollDigest, orderId);
 }
@@ -203,7 +207,7 @@ function itemsBy<Item extends OrderItem>(db: Database.Database, text: string, or
 }
 
 /** Returns whether the mirror has exactly these items of the order. */
-export function hasItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): boolean {
+function hasItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): boolean {
   const rows = sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId);
   const modifiers = sqlOf(db).rows<OrderModifier & { line: number; modifier: number }>(MODIFIERS, orderId);
   return (
@@ -225,19 +229,6 @@ function takesTheSame(before: readonly OrderItem[], after: readonly OrderItem[])
   const taken = (items: readonly OrderItem[]) =>
     items.map((item) => JSON.stringify([item.productExternalId, item.productName, item.quantity])).sort();
   return sameRow(taken(before), taken(after));
-}
-
-/**
- * Adds known details to the lines of a poll's record, which may have fewer details than a notification. Only lines
- * with the same position, product and quantity are completed.
- */
-function withKnownLines(known: readonly OrderItem[], { items, isBrief }: OrderReading): OrderItem[] {
-  return (items ?? []).map((item, i) => {
-    const before = known[i];
-    if (!before || !takesTheSame([before], [item])) return item;
-    const told = Object.fromEntries(Object.entries(item).filter(([, value]) => value !== null));
-    return { ...before, ...told, modifiers: isBrief ? before.modifiers : item.modifiers };
-  });
 }
 
 function insertItems(
@@ -301,11 +292,17 @@ export function addPayload(
   sqlOf(db).run(sql, orderId, seq, Number(applied), source, receivedAt, payload);
 }
 
+export interface MergedPayload extends EarlierPayload {
+  /** Status that the order had once this payload was merged; null if it is not known any more. */
+  believedStatus: string | null;
+}
+
 /** Returns the earlier payloads of an order in the order of merging, oldest first. */
-export function earlierPayloads(db: Database.Database, orderId: string): EarlierPayload[] {
-  const sql = `SELECT seq, source, received_at AS receivedAt, payload FROM order_payloads
-    WHERE order_id = ? ORDER BY seq, received_at, payload_id`;
-  return sqlOf(db).rows<EarlierPayload>(sql, orderId);
+export function earlierPayloads(db: Database.Database, orderId: string): MergedPayload[] {
+  const sql = `SELECT seq, source, received_at AS receivedAt, payload,
+      (SELECT e.status FROM order_events e WHERE e.seq = p.seq AND p.applied = 1) AS believedStatus
+    FROM order_payloads p WHERE order_id = ? ORDER BY seq, received_at, payload_id`;
+  return sqlOf(db).rows<MergedPayload>(sql, orderId);
 }
 
 /** Returns an order's payload from the table `orders`. */
@@ -315,48 +312,10 @@ export function newestPayload({
   payloadAt,
   updatedAt,
   payload,
-}: KnownRow): EarlierPayload {
-  return { seq, source: payloadSource, receivedAt: payloadAt ?? updatedAt, payload };
-}
-
-const HELD_MAX = 1_000;
-
-/** Stores a callback that would set the order back to an earlier status. Only the newest thousand are kept. */
-export function holdNotification(
-  db: Database.Database,
-  { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,
-  knownStatus: string | null,
-): void {
-  // A held callback that arrives again replaces its row, so that a poll whose request began before does not resolve it.
-  const insert = `INSERT OR REPLACE INTO held_notifications
-    (order_id, status, known_status, digest, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)`;
-  const status = reading.fields.status ?? null;
-  sqlOf(db).run(
-    insert,
-    ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
-  );
-  // Counts the rows, because a callback that arrives often leaves gaps in the ids.
-  const firstOver = 'SELECT held_id FROM held_notifications ORDER BY held_id DESC LIMIT 1 OFFSET ?';
-  sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= (${firstOver})`, HELD_MAX);
-}
-
-/**
- * Resolves the order's held webhooks by the status that a poll reported: confirmed if it is the same, otherwise
- * refuted. Webhooks held after the poll's request began stay, and the next poll reads the order again.
- */
-function resolveHeld(
-  db: Database.Database,
-  status: string | null,
-  { reading: { orderId }, observedAtMs, asOfHeldId = Number.MAX_SAFE_INTEGER }: OrderObservation,
-): void {
-  const waiting = 'SELECT max(held_id) FROM held_notifications WHERE order_id = ? AND resolved_at IS NULL';
-  const newest = sqlOf(db).value<number | null>(waiting, orderId) ?? null;
-  if (newest === null) return;
-  const sql = `UPDATE held_notifications
-    SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
-    WHERE order_id = ? AND resolved_at IS NULL AND held_id <= ?`;
-  sqlOf(db).run(sql, isoUtc(observedAtMs), status, orderId, asOfHeldId);
-  if (newest > asOfHeldId) updateDigest(db, orderId, null);
+  values,
+}: KnownRow): MergedPayload {
+  const receivedAt = payloadAt ?? updatedAt;
+  return { seq, source: payloadSource, receivedAt, payload, believedStatus: statusIn(values) };
 }
 
 /**
@@ -374,20 +333,20 @@ export function mergeOrder(
   const known = isNew ? undefined : knownOrder(db, received.reading.orderId);
   const knownStatus = known ? statusIn(known.values) : null;
   const wasForgotten = known !== undefined && known.forgottenAt !== null;
-  const sentStatus = received.reading.fields.status ?? knownStatus;
-  const isForgotten = wasForgotten && !(isEnded(knownStatus) && !isEnded(sentStatus));
+  const sent = received.reading.fields.status;
+  const isBack = isEnded(knownStatus) && sent != null && isKnownStatus(sent) && !isEnded(sent);
+  const isForgotten = wasForgotten && !isBack;
   const observation = isForgotten ? withoutCustomer(received, spellings) : received;
   const { reading, source, observedAtMs, raw } = observation;
-  const { orderId, fields } = reading;
-  const values = fieldValues(fields, known?.values);
-  const status = statusIn(values);
-  const { items, sameItems } = linesOf(db, known, observation);
-  const outcome = mergeOutcome(known && { status: knownStatus, seq: known.seq, source: known.eventSource }, {
-    source,
-    status: fields.status,
-    asOfSeq: observation.asOfSeq,
-    sameContent: known !== undefined && sameItems && sameRow(values, known.values),
+  const { orderId } = reading;
+  const { outcome, values, weights, items, sameItems } = merge(known && rowAs(db, known, orderId), {
+    ...observation,
+    isDecided: observation.isReplay,
+    isSnapshot: observation.isReplay,
+    heldBefore: () => statusHeldBefore(db, observation),
   });
+  const status = statusIn(values);
+  const evidence = weightsText(weights);
   if (!known || outcome === 'created' || outcome === 'changed') {
     const sql = sqlOf(db);
     const observedAt = isoUtc(observedAtMs);
@@ -415,6 +374,7 @@ export function mergeOrder(
       endedAt,
       forgottenAt,
       sumsDiffer,
+      evidence,
       toBookSince,
       channelOf(values[NAME_AT] as string | null),
       orderId,
@@ -435,34 +395,78 @@ export function mergeOrder(
     });
   } else if (outcome === 'confirmed') {
     noteConfirmed(db, observation, known, pollDigest);
+    if (evidence !== known.evidence) updateEvidence(db, orderId, evidence);
   } else if (outcome === 'held') {
     holdNotification(db, wasForgotten ? withoutCustomer(received, spellings) : received, knownStatus);
     // The next poll must read this order again, because it decides between the held webhook and the stored status.
     if (known.pollDigest !== null) updateDigest(db, orderId, null);
   }
   if (outcome !== 'held' && outcome !== 'superseded') {
-    noteIncomplete(db, observation, mergedOrder(known === undefined, values));
+    const { items: _said, ...rest } = reading;
+    const heard = { ...observation, reading: items === undefined ? rest : { ...rest, items } };
+    noteIncomplete(db, heard, mergedOrder(known === undefined, values));
   }
-  if (known && source === 'poll' && outcome !== 'superseded' && !observation.isReplay) {
-    resolveHeld(db, status, observation);
-  }
+  noteStatus(db, observation, known, { outcome, status });
   return outcome;
 }
 
-/**
- * Returns the lines that the mirror should have, undefined if the observation has no lines, and whether the mirror has
- * them already.
- */
-function linesOf(
+/** Records what an observation's status says of statuses that are unknown, and of callbacks that are held. */
+function noteStatus(
+  db: Database.Database,
+  observation: OrderObservation,
+  known: KnownRow | undefined,
+  { outcome, status }: { outcome: OrderOutcome; status: string | null },
+): void {
+  const { reading, source, observedAtMs, isReplay, isWhole } = observation;
+  const { orderId } = reading;
+  const sent = reading.fields.status;
+  if (isReplay || isWhole || sent == null) return;
+  if (!isKnownStatus(sent)) noteUnknownStatus(db, observation, sent);
+  // A status that is not believed decides nothing.
+  if (!known || sent !== status) return;
+  if (source === 'poll' && outcome !== 'superseded' && isHeld(db, orderId)) {
+    resolveHeldByPoll(db, status, observation);
+    if (isHeld(db, orderId)) updateDigest(db, orderId, null);
+  }
+  const before = { status: statusIn(known.values), dueMs: dueMsIn(known.values) };
+  if (source === 'webhook' && outcome === 'changed' && contradicts(before, status, observedAtMs)) {
+    resolveHeldByCallback(db, observation);
+  }
+}
+
+/** Returns the known order as the rule of the merge reads it. */
+function rowAs(
+  db: Database.Database,
+  { values, evidence, seq, eventSource }: KnownRow,
+  orderId: string,
+): Known {
+  const lines = {
+    items: () => itemsOf(db, orderId),
+    has: (items: readonly OrderItem[]) => hasItems(db, orderId, items),
+  };
+  return { values, weights: weightsIn(evidence), lines, seq, source: eventSource };
+}
+
+/** Returns the part of a poll's reading that would be believed. */
+export function believedPartOf(db: Database.Database, reading: OrderReading): OrderReading {
+  const known = knownOrder(db, reading.orderId);
+  if (known === undefined) return reading;
+  const { values, items } = merge(rowAs(db, known, reading.orderId), { source: 'poll', reading });
+  const fields = Object.entries(reading.fields).filter(
+    ([name, value]) => values[ORDER_FIELDS.indexOf(name as keyof OrderFields)] === asValue(value),
+  );
+  const { items: _said, ...rest } = reading;
+  return { ...rest, fields: Object.fromEntries(fields), ...(items && { items }) };
+}
+
+/** Returns what a replayed reading would make of the order. */
+export function previewOf(
   db: Database.Database,
   known: KnownRow | undefined,
-  { reading, source }: OrderObservation,
-): { items: OrderItem[] | undefined; sameItems: boolean } {
-  const { orderId, items } = reading;
-  if (!known || !items || hasItems(db, orderId, items)) return { items, sameItems: true };
-  if (source !== 'poll') return { items, sameItems: false };
-  const told = withKnownLines(itemsOf(db, orderId), reading);
-  return { items: told, sameItems: hasItems(db, orderId, told) };
+  reading: OrderReading,
+): Pick<Merged, 'values' | 'items' | 'sameItems'> {
+  const asReplay = { source: 'poll', isDecided: true, isSnapshot: true } as const;
+  return merge(known && rowAs(db, known, reading.orderId), { ...asReplay, reading });
 }
 
 /** Returns the facts of a merged order that `noteIncomplete` needs. */

@@ -9,6 +9,24 @@ import type { MirroredOrder, OrderItem } from './mirrored-order.ts';
 export type OrderSource = 'webhook' | 'poll';
 
 /**
+ * How well a value is known:
+ * - `NOT_SAID`: nothing that came had the field
+ * - `POLL_GUESS`: a poll had it, under a name that is neither the document's nor the configuration's
+ * - `CALLBACK_GUESS`: a callback had it, under such a name
+ * - `NAMED`: said under a name of the document or of `orders.fields`
+ */
+export const NOT_SAID = 0;
+const POLL_GUESS = 1;
+const CALLBACK_GUESS = 2;
+export const NAMED = 3;
+export type Weight = typeof NOT_SAID | typeof POLL_GUESS | typeof CALLBACK_GUESS | typeof NAMED;
+
+/** Returns the weight of a value that was found under a guessed name. */
+export function guessBy(source: OrderSource): Weight {
+  return source === 'poll' ? POLL_GUESS : CALLBACK_GUESS;
+}
+
+/**
  * The scalar fields of an order. A missing property means that the source did not send the field, so the known value is
  * kept. null clears the known value, as for an unreadable amount or the address of a pickup order.
  */
@@ -39,6 +57,10 @@ export interface OrderReading {
   items?: OrderItem[];
   /** True for a poll's record in which no line mentions modifiers. */
   isBrief?: true;
+  /** Weights of fields, and of `items`, that were found under guessed names. Without one, the name was not a guess. */
+  weights?: Partial<Record<keyof OrderFields | 'items', Weight>>;
+  /** The same for the parts of each line. */
+  lineWeights?: Partial<Record<keyof OrderItem, Weight>>[];
   /** Unreadable parts, each described without its value; missing if there are none. */
   incomplete?: string[];
 }
@@ -58,14 +80,16 @@ export interface OrderObservation {
   asOfSeq?: number;
   /** For a poll, the newest `held_id` when its request began; a webhook held later waits for the next poll. */
   asOfHeldId?: number;
-  /** True for an old observation that is read again. It resolves no held webhook. */
+  /** True for an old observation that is read again. It is not held, and resolves no held webhook. */
   isReplay?: boolean;
+  /** True for an order as the hub has it. All that it says is believed. */
+  isWhole?: boolean;
 }
 
 /**
  * - `created`, `changed`: written, with an event in the feed
  * - `confirmed`: nothing visible to a POS differs
- * - `held`: a callback that would set the order back to an earlier status; stored, applied only if a poll confirms it
+ * - `held`: a callback whose status contradicts what was known; stored, applied only if a poll confirms it
  * - `superseded`: a poll whose request began before a callback was applied to the order; the poll is not applied
  */
 export type OrderOutcome = 'created' | 'changed' | 'confirmed' | 'held' | 'superseded';
@@ -145,6 +169,11 @@ function statusNotIn(statuses: readonly string[]): string {
 /** Returns whether a change of status is a step back; always false if the document does not name both statuses. */
 export function isBackwards(from: string | null | undefined, to: string | null | undefined): boolean {
   return from != null && to != null && isKnownStatus(from) && isKnownStatus(to) && RANK[to] < RANK[from];
+}
+
+/** Returns whether the document says of this status that the order was paid. */
+export function isPaid(status: string | null): boolean {
+  return status !== null && isKnownStatus(status) && isToBook(status);
 }
 
 /** Returns whether the order has ended, so that no further change is expected. An unknown status counts as open. */

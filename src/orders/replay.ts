@@ -3,8 +3,9 @@ import type Database from 'better-sqlite3';
 import { recordText, scanRecords } from '../core/json-records.ts';
 import type { Clock } from '../core/time.ts';
 import { withoutCustomer } from './customer.ts';
-import type { OrderSpellings } from './field-aliases.ts';
-import { neverBackwards, replay } from './merge.ts';
+import { ORDER_FIELDS, type OrderSpellings } from './field-aliases.ts';
+import { holdNotification } from './held-callbacks.ts';
+import { dueMsIn, replay, type Value, withoutContradiction } from './merge.ts';
 import type { Mirror } from './mirror.ts';
 import type { OrderReading, OrderSource } from './order.ts';
 import {
@@ -17,17 +18,13 @@ import { chooseOrderList, type ReadingRules, readOrderText } from './order-reade
 import {
   addPayload,
   earlierPayloads,
-  fieldValues,
-  hasItems,
-  holdNotification,
   type KnownRow,
   knownOrder,
   mergeOrder,
   newestPayload,
-  ORDER_FIELDS,
+  previewOf,
   statusIn,
   updateDigest,
-  type Value,
 } from './order-rows.ts';
 
 /** An order's payload that the mirror has not merged yet. */
@@ -66,6 +63,7 @@ interface Step extends FoundPayload {
   /** Seq of the order's newest event when the payload was merged. */
   seq: number;
   isFound: boolean;
+  wasBelieved: boolean;
 }
 
 /**
@@ -83,10 +81,11 @@ export function replayOrder(
   const status = known ? statusIn(known.values) : null;
   const kept = [...earlierPayloads(db, orderId), ...(known ? [newestPayload(known)] : [])];
   const steps: Step[] = [];
-  for (const { payload: raw, ...rest } of kept) {
+  for (const { payload: raw, believedStatus, ...rest } of kept) {
     const reading = readOrderText(raw, spellings, rest.source);
     if ('orderId' in reading && reading.orderId === orderId) {
-      steps.push({ ...rest, raw, reading, isFound: false });
+      const wasBelieved = believedStatus !== null && reading.fields.status === believedStatus;
+      steps.push({ ...rest, raw, reading, isFound: false, wasBelieved });
     }
   }
   const report: OrderReplayReport = {
@@ -99,7 +98,8 @@ export function replayOrder(
   };
   for (const each of found) insertByTime(steps, each);
   const { reading: merged, last, held } = replay(orderId, steps);
-  const reading = neverBackwards(merged, status);
+  const present = { status, dueMs: known ? dueMsIn(known.values) : null };
+  const reading = withoutContradiction(merged, present, Date.parse(last?.receivedAt ?? ''));
   const foundHeld = held.filter(({ isFound }) => isFound);
   report.held = foundHeld.length;
   if (last !== undefined) {
@@ -135,19 +135,19 @@ export function replayOrder(
 function insertByTime(steps: Step[], found: FoundPayload): void {
   const at = steps.findLastIndex(({ receivedAt }) => receivedAt <= found.receivedAt) + 1;
   const seq = (steps[at - 1] ?? steps[0])?.seq ?? 0;
-  steps.splice(at, 0, { ...found, seq, isFound: true });
+  steps.splice(at, 0, { ...found, seq, isFound: true, wasBelieved: false });
 }
 
 function changesOf(
   db: Database.Database,
   known: KnownRow | undefined,
-  { orderId, fields, items }: OrderReading,
+  reading: OrderReading,
 ): OrderReplayReport['fields'] {
-  const values = fieldValues(fields, known?.values);
+  const { values, items, sameItems } = previewOf(db, known, reading);
   const changes = ORDER_FIELDS.map((field, i) => {
     return { field: field as string, before: known?.values[i] ?? null, after: values[i] ?? null };
   }).filter(({ before, after }) => before !== after);
-  if (items && !hasItems(db, orderId, items)) {
+  if (items && !sameItems) {
     changes.push({ field: 'items', before: null, after: `${items.length} items` });
   }
   return changes;

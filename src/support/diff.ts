@@ -17,7 +17,7 @@ import { compileSpellings } from '../orders/field-aliases.ts';
 import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
 import type { OrderFields, OrderReading } from '../orders/order.ts';
 import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
-import { knownOrder } from '../orders/order-rows.ts';
+import { believedPartOf, knownOrder } from '../orders/order-rows.ts';
 import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll-window.ts';
 import type { MirrorStores } from '../outbox/repositories.ts';
 import type { ComparedPart } from '../outbox/stock-differences.ts';
@@ -113,8 +113,11 @@ export async function diffOrders(
   let moved = 0;
   for (const [orderId, reading] of readings) {
     const mirrored = mirror.orders.get(orderId);
-    const isForgotten = mirror.read((db) => knownOrder(db, orderId))?.forgottenAt != null;
-    const found = orderDifferences(mirrored, isForgotten ? readingWithoutCustomer(reading) : reading);
+    const found = mirror.read((db) => {
+      const isForgotten = knownOrder(db, orderId)?.forgottenAt != null;
+      const there = isForgotten ? readingWithoutCustomer(reading) : reading;
+      return orderDifferences(mirrored, believedPartOf(db, there));
+    });
     if (found.length > 0 && mirrored && mirrored.seq > asOf.seq) moved += 1;
     else differences.push(...found);
   }
@@ -122,8 +125,8 @@ export async function diffOrders(
   return { window, compared: readings.size, differences, moved, unreadable, morePages };
 }
 
-function readingsOf(body: Uint8Array, { orders: { fields, timezone, listPath } }: Config) {
-  const spellings = compileSpellings(fields, timezone);
+function readingsOf(body: Uint8Array, { orders: { fields, statuses, timezone, listPath } }: Config) {
+  const spellings = compileSpellings(fields, timezone, statuses);
   const scanned = scanRecords(body);
   const list = chooseOrderList(body, scanned, { listPath, spellings });
   if (!list) {

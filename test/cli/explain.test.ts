@@ -56,7 +56,7 @@ test('order explain tells what was heard, what it took, and what is open of it',
     'Took 2 of sku 10 in s1; event 1.',
   ]);
   expect(document.now).toEqual([
-    'The POS has to book it: it is in orders_to_book.',
+    'The POS has not booked it yet.',
     'Line 2 (Cup) has no sku in the catalogue, so it takes no stock.',
     'It is subtracted from the last count of sku 10 in s1, which cannot contain it.',
   ]);
@@ -109,7 +109,7 @@ test('order explain names a callback that would lead back, and who forgot the cu
     .run(at);
   const told = whats((await explained('order', 'explain', 'o1')).document.entries);
   expect(told).toContain(
-    'A callback said pending, a step back from inProcess: held until a poll says which is right.',
+    'A callback said pending, which contradicts inProcess: held until a poll says which is right.',
   );
   expect(told).toContain('A poll refuted the held pending.');
   expect(told).toContain('Done by cli ana: order.forget.');

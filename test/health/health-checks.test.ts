@@ -6,10 +6,12 @@ import type { AlarmKey, Freshness, FreshnessState } from '../../src/core/alarm.t
 import type { FieldNews } from '../../src/core/values.ts';
 import { HealthChecks, Recently } from '../../src/health/health-checks.ts';
 import { PushMonitor } from '../../src/health/push-monitor.ts';
+import type { HeldOrder } from '../../src/orders/held-callbacks.ts';
 import type {
   IncompleteOrder,
   MissingCodes,
   OddOrder,
+  StatusWord,
   SumsOfOrders,
 } from '../../src/orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../../src/orders/order.ts';
@@ -29,6 +31,8 @@ describe('what no flow notices by itself', () => {
       hasNoTokens: false,
       waiting: [] as WaitingOrder[],
       incomplete: [] as IncompleteOrder[],
+      held: [] as HeldOrder[],
+      words: [] as StatusWord[],
       untold: [] as string[],
       forbidden: [] as { endpoint: string; message: string }[],
       callbacks: { refused: null, unreadable: null } as Record<'refused' | 'unreadable', string | null>,
@@ -55,6 +59,8 @@ describe('what no flow notices by itself', () => {
       waitingOrders: () => now.waiting,
       stockDifferences: () => ({ count: 0, worst: [] }),
       incompleteOrders: () => now.incomplete,
+      heldOrders: () => now.held,
+      unknownStatuses: () => now.words,
       strayOrders: () => now.stray,
       sumsOfOrders: () => now.sums,
       missingCodes: () => now.codes,
@@ -86,6 +92,21 @@ describe('what no flow notices by itself', () => {
     };
     return { up, look, waits, clock, now, facts, limited, wrongKeys };
   }
+
+  it('is an order whose callbacks wait, and a status that the document does not name', () => {
+    const { up, look, now } = rig();
+    const order = { orderId: 'a', code: 12, createdAt: '2026-01-15T11:00:00.000Z' };
+    now.held = [{ ...order, status: 'dispatched', heldStatus: 'payment-canceled' }];
+    now.words = [{ word: 'PENDIENTE', orderId: 'a', code: 12 }];
+    look(9_000);
+    expect(up.get('orders.held')).toBe(
+      'Order, when it was placed, known ≠ held status: 12 (11:00) dispatched ≠ payment-canceled.',
+    );
+    expect(up.get('orders.status-unknown')).toBe('Status and order: PENDIENTE (12).');
+    now.held = [];
+    now.words = [];
+    expect(look(9_000)).toEqual([]);
+  });
 
   it('is a disk that fills, is full, and has room again', () => {
     const { look, up } = rig();

@@ -408,7 +408,7 @@ describe('what happens when', () => {
     const { hub, branches, settle } = await running();
     const [one, two] = branches;
     await hub.order(1, 'B2');
-    await hub.order(2, 'B2', 'dispatched');
+    await hub.order(2, 'B2', 'cancel');
     await settle();
     const [place] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link');
     const alarm = () =>
@@ -475,7 +475,7 @@ describe('what happens when', () => {
     const { hub, branches, settle } = await running();
     const [, two] = branches;
     await hub.order(1, 'B2');
-    await hub.order(2, 'B2', 'dispatched');
+    await hub.order(2, 'B2', 'cancel');
     await settle();
     hub.configure(RENAMED);
     await hub.stop();

@@ -1,24 +1,29 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { mergeOutcome } from '../../src/orders/merge.ts';
+import { ORDER_FIELDS } from '../../src/orders/field-aliases.ts';
+import { merge } from '../../src/orders/merge.ts';
 import { isBackwards, isEnded, isKnownStatus, ORDER_STATUSES } from '../../src/orders/order.ts';
 
-type KnownOrder = NonNullable<Parameters<typeof mergeOutcome>[0]>;
+type Known = NonNullable<Parameters<typeof merge>[0]>;
 
-/** A model of a mirror with one order, of which it knows only the status. */
+const STATUS_AT = ORDER_FIELDS.indexOf('status');
+const lines: Known['lines'] = { items: () => [], has: () => true };
+
+/** A mirror with one order, which was never stored. */
 class Model {
-  known: KnownOrder | undefined;
+  known: Known | undefined;
   seq = 0;
 
+  get status() {
+    return this.known?.values[STATUS_AT];
+  }
+
   see(source: 'webhook' | 'poll', status: string, asOfSeq?: number) {
-    const sameContent = this.known?.status === status;
-    const outcome = mergeOutcome(this.known, {
-      source,
-      status,
-      sameContent,
-      ...(asOfSeq === undefined ? {} : { asOfSeq }),
-    });
-    if (outcome === 'created' || outcome === 'changed') this.known = { status, seq: ++this.seq, source };
+    const reading = { orderId: 'a', fields: { status } };
+    const merged = merge(this.known, { source, reading, asOfSeq });
+    const { outcome, values, weights } = merged;
+    if (outcome === 'created' || outcome === 'changed')
+      this.known = { values, weights, lines, seq: ++this.seq, source };
     return outcome;
   }
 }
@@ -33,6 +38,21 @@ const deliveries = history.chain((statuses) =>
   }),
 );
 
+const LIVES = [
+  ...['pending', 'payment-pending', 'payment-approved', 'picker-pending', 'inProcess'],
+  ...['ready', 'routed', 'shippingError', 'dispatched'],
+];
+const PAID = LIVES.slice(2);
+const OVER = ['payment-canceled', 'cancel', 'refund'];
+
+/** Returns whether a callback waits, by the table in docs/pos.md alone. */
+function isHeld(known: string, said: string): boolean {
+  if (LIVES.includes(said)) return OVER.includes(known) || LIVES.indexOf(known) > LIVES.indexOf(said);
+  if (!OVER.includes(said)) return false;
+  if (known === 'refund') return said !== 'refund';
+  return known === 'dispatched' || (said === 'payment-canceled' && PAID.includes(known));
+}
+
 describe('the merge of webhook and poll', () => {
   it('ends equal to the platform after a poll, whatever webhooks were repeated, lost or reordered', () => {
     fc.assert(
@@ -40,18 +60,21 @@ describe('the merge of webhook and poll', () => {
         const model = new Model();
         for (const each of delivered) model.see('webhook', each);
         model.see('poll', statuses.at(-1)!, model.seq);
-        expect(model.known?.status).toBe(statuses.at(-1));
+        const isNamed = isKnownStatus(statuses.at(-1)!) || !delivered.some(isKnownStatus);
+        // A word that the document does not name replaces none that it does.
+        if (isNamed) expect(model.status).toBe(statuses.at(-1));
+        else expect(isKnownStatus(String(model.status))).toBe(true);
       }),
     );
   });
 
   it('takes the word of a poll over that of another poll, and confirms what a callback has said already', () => {
-    const known = { status: 'pending', seq: 9, source: 'poll' } as const;
-    const input = { source: 'poll', status: 'ready', asOfSeq: 3 } as const;
-    expect(mergeOutcome(known, { ...input, sameContent: false })).toBe('changed');
-    const callback = { ...known, source: 'webhook' } as const;
-    expect(mergeOutcome(callback, { ...input, sameContent: true })).toBe('confirmed');
-    expect(mergeOutcome(callback, { ...input, sameContent: false })).toBe('superseded');
+    const model = new Model();
+    for (const each of ['pending', 'payment-pending']) model.see('poll', each);
+    expect(model.see('poll', 'ready', 0)).toBe('changed');
+    model.see('webhook', 'dispatched');
+    expect(model.see('poll', 'dispatched', 0)).toBe('confirmed');
+    expect(model.see('poll', 'ready', 0)).toBe('superseded');
   });
 
   it('never lets a poll undo a webhook that was applied after it began', () => {
@@ -63,22 +86,22 @@ describe('the merge of webhook and poll', () => {
         const applied = model.see('webhook', webhook);
         const outcome = model.see('poll', polled, asOfSeq);
         if (applied === 'changed') {
-          expect(model.known?.status).toBe(webhook);
+          expect(model.status).toBe(webhook);
           expect(['confirmed', 'superseded']).toContain(outcome);
         }
       }),
     );
   });
 
-  it('leaves the status alone when it holds a webhook, and holds only steps back', () => {
+  it('leaves the status alone when it holds a webhook, and holds only what contradicts it', () => {
     fc.assert(
       fc.property(deliveries, ({ delivered }) => {
         const model = new Model();
         for (const each of delivered) {
-          const before = model.known?.status;
+          const before = model.status;
           const outcome = model.see('webhook', each);
-          expect(outcome === 'held').toBe(isBackwards(before, each));
-          if (outcome === 'held') expect(model.known?.status).toBe(before);
+          expect(outcome === 'held').toBe(isHeld(String(before), each));
+          if (outcome === 'held') expect(model.status).toBe(before);
         }
       }),
     );
@@ -90,7 +113,7 @@ describe('the merge of webhook and poll', () => {
         const model = new Model();
         for (const each of delivered) model.see('webhook', each);
         model.see(source as 'webhook' | 'poll', last, model.seq);
-        const once = structuredClone(model.known);
+        const once = { ...model.known };
         const again = model.see(source as 'webhook' | 'poll', last, model.seq);
         expect(model.known).toEqual(once);
         expect(['confirmed', 'held']).toContain(again);

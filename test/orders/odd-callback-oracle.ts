@@ -72,7 +72,9 @@ function status(value: unknown, known: unknown): Way[] {
   if (isObject(value) && typeof value.name === 'string') return status(value.name, known);
   if (typeof value !== 'string' || isEmpty(value)) return key(value, known);
   const trimmed = asText(value).trim();
-  return [{ is: STATUSES.find((each) => each.toLowerCase() === trimmed.toLowerCase()) ?? trimmed }];
+  const named = STATUSES.find((each) => each.toLowerCase() === trimmed.toLowerCase());
+  // A word that the document does not name replaces none that it does.
+  return [{ is: named ?? (STATUSES.includes(String(known)) ? known : trimmed) }];
 }
 
 function delivery(value: unknown, known: unknown): Way[] {

@@ -63,7 +63,7 @@ export interface HeldNotification {
   knownStatus: string | null;
   receivedAt: string;
   resolvedAt: string | null;
-  resolution: 'confirmed' | 'refuted' | null;
+  resolution: 'confirmed' | 'refuted' | 'believed' | null;
   payload: string;
 }
 
@@ -83,7 +83,7 @@ export function observation(
   sent: Record<string, unknown>,
   extra: Partial<OrderObservation> = {},
 ): OrderObservation {
-  const reading = readOrder(sent, spellings) as OrderReading;
+  const reading = readOrder(sent, spellings, source) as OrderReading;
   return { source, observedAtMs: OBSERVED_MS, raw: JSON.stringify(sent), reading, ...extra };
 }
 

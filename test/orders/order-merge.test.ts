@@ -327,7 +327,11 @@ describe('any true history', () => {
         const truth = snapshots.at(-1)!;
         await poll(mirror, [truth]);
         const { reading } = observation('poll', truth);
-        expect(mirror.orders.get(reading.orderId)).toMatchObject(reading.fields);
+        // A word that the document does not name replaces none that it does.
+        const named = (each: string) => ORDER_STATUSES.includes(each as never);
+        const isNamed = named(history.at(-1)!) || !delivered.some((step) => named(history[step]!));
+        const { status: _unnamed, ...others } = reading.fields;
+        expect(mirror.orders.get(reading.orderId)).toMatchObject(isNamed ? reading.fields : others);
         expect(mirror.orders.get(reading.orderId)?.items).toEqual(kept(reading.items));
         const events = mirror.orders
           .eventsAfter(0, 100_000)
@@ -335,7 +339,9 @@ describe('any true history', () => {
         for (const [i, event] of events.entries()) {
           expect(event.previousStatus).toBe(events[i - 1]?.status ?? null);
         }
-        expect(events.at(-1)?.status).toBe(history.at(-1));
+        expect(events.at(-1)?.status).toBe(mirror.orders.get(reading.orderId)?.status);
+        if (isNamed) expect(events.at(-1)?.status).toBe(history.at(-1));
+        else expect(named(events.at(-1)?.status ?? '')).toBe(true);
         expect(mirror.orders.get(reading.orderId)?.seq).toBe(events.at(-1)?.seq);
         const before = mirror.orders.newestSeq();
         expect(await poll(mirror, [truth])).toMatchObject({ confirmed: 1 });

@@ -41,7 +41,9 @@ CREATE TABLE orders (
   forgotten_at TEXT,
   lines_seq INTEGER,
   sums_differ INTEGER,
-  channel TEXT
+  channel TEXT,
+  -- How well each value is known: a digit for each, as src/orders/merge.ts writes them.
+  evidence TEXT NOT NULL
 );
 
 CREATE INDEX orders_by_seq ON orders (seq);
@@ -102,10 +104,17 @@ CREATE TABLE held_notifications (
   digest TEXT NOT NULL,
   received_at TEXT NOT NULL,
   resolved_at TEXT,
-  resolution TEXT CHECK (resolution IN ('confirmed', 'refuted')),
+  resolution TEXT CHECK (resolution IN ('confirmed', 'refuted', 'believed')),
   payload TEXT NOT NULL,
   UNIQUE (order_id, digest)
 );
+
+-- Statuses that the platform says and its document does not name.
+CREATE TABLE unknown_statuses (
+  word TEXT NOT NULL PRIMARY KEY,
+  order_id TEXT NOT NULL,
+  seen_at TEXT NOT NULL
+) WITHOUT ROWID;
 
 CREATE TABLE quarantine (
   quarantine_id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,0 +1,122 @@
+import { hash } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import { isoUtc } from '../core/time.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import type { OrderObservation } from './order.ts';
+
+/** Callbacks that contradict what was known. Each waits until a poll, or a second callback, says which is right. */
+
+const HELD_MAX = 1_000;
+
+/** Stores a callback that contradicts what is known. Only the newest thousand are kept. */
+export function holdNotification(
+  db: Database.Database,
+  { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,
+  knownStatus: string | null,
+): void {
+  // A held callback that arrives again replaces its row, so that a poll whose request began before does not resolve it.
+  const insert = `INSERT OR REPLACE INTO held_notifications
+    (order_id, status, known_status, digest, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)`;
+  const status = reading.fields.status ?? null;
+  sqlOf(db).run(
+    insert,
+    ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
+  );
+  // Counts the rows, because a callback that arrives often leaves gaps in the ids.
+  const firstOver = 'SELECT held_id FROM held_notifications ORDER BY held_id DESC LIMIT 1 OFFSET ?';
+  sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= (${firstOver})`, HELD_MAX);
+}
+
+/** SQL condition for a callback that still waits. */
+const WAITS = 'resolved_at IS NULL';
+
+/**
+ * Resolves the order's held callbacks by the status that a poll reported: confirmed if it is the same, otherwise
+ * refuted. Callbacks held after the poll's request began stay, and the next poll reads the order again.
+ */
+export function resolveHeldByPoll(
+  db: Database.Database,
+  status: string | null,
+  { reading: { orderId }, observedAtMs, asOfHeldId = Number.MAX_SAFE_INTEGER }: OrderObservation,
+): void {
+  const sql = `UPDATE held_notifications
+    SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
+    WHERE order_id = ? AND ${WAITS} AND held_id <= ?`;
+  sqlOf(db).run(sql, isoUtc(observedAtMs), status, orderId, asOfHeldId);
+}
+
+/** Resolves the order's held callbacks, because another callback went on from them while no poll came. */
+export function resolveHeldByCallback(
+  db: Database.Database,
+  { reading: { orderId }, observedAtMs }: OrderObservation,
+): void {
+  const sql = `UPDATE held_notifications SET resolved_at = ?, resolution = 'believed'
+    WHERE order_id = ? AND ${WAITS}`;
+  sqlOf(db).run(sql, isoUtc(observedAtMs), orderId);
+}
+
+/** Returns whether a callback of the order waits. */
+export function isHeld(db: Database.Database, orderId: string): boolean {
+  const sql = `SELECT 1 FROM held_notifications WHERE order_id = ? AND ${WAITS}`;
+  return sqlOf(db).row(sql, orderId) !== undefined;
+}
+
+/** Returns what the order's newest waiting callback says, and what it contradicts; undefined if none waits. */
+export function waitingStatus(
+  db: Database.Database,
+  orderId: string,
+): { status: string | null; known: string | null } | undefined {
+  const sql = `SELECT held_notifications.status AS status, orders.status AS known
+    FROM held_notifications JOIN orders USING (order_id) WHERE order_id = ? AND ${WAITS}
+    ORDER BY held_id DESC LIMIT 1`;
+  return sqlOf(db).row<{ status: string | null; known: string | null }>(sql, orderId);
+}
+
+/** Time without a successful poll after which a second callback decides in place of a poll. */
+const POLLS_SILENT_MS = 5 * 60_000;
+
+/**
+ * Returns the status of the callback that was held last for the order, if callbacks have to decide because no poll has
+ * succeeded for some minutes; otherwise null. A callback whose very text was merged before is a repetition, and says
+ * nothing new.
+ */
+export function statusHeldBefore(
+  db: Database.Database,
+  { reading: { orderId }, raw, observedAtMs }: OrderObservation,
+): string | null {
+  const sql = sqlOf(db);
+  const polledAt = sql.value<string | null>("SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll'");
+  if (polledAt != null && observedAtMs - Date.parse(polledAt) < POLLS_SILENT_MS) return null;
+  const merged = 'SELECT 1 FROM order_payloads WHERE order_id = ? AND payload = ?';
+  if (sql.row(merged, orderId, raw) !== undefined) return null;
+  const newest = `SELECT status FROM held_notifications WHERE order_id = ? AND ${WAITS}
+    ORDER BY held_id DESC LIMIT 1`;
+  return sql.value<string | null>(newest, orderId) ?? null;
+}
+
+/** An order about which callbacks contradict what is known. */
+export interface HeldOrder {
+  orderId: string;
+  code: number | null;
+  /** Known status of the order. */
+  status: string | null;
+  /** Status in the callback that was held last. */
+  heldStatus: string | null;
+  /** When the order was placed, ISO 8601 UTC; null if unknown. */
+  createdAt: string | null;
+}
+
+/** Time for which a callback may be held before people are told; usually a poll settles it sooner. */
+const TOLD_AFTER_MS = 3 * 60_000;
+/** Time after which nobody is told of it any more. */
+const TOLD_FOR_MS = 7 * 24 * 3_600_000;
+
+/** Returns orders whose callbacks have been held for longer than a poll takes, the first one held first. */
+export function heldOrders(db: Database.Database, nowMs: number): HeldOrder[] {
+  const sql = `SELECT order_id AS orderId, code, orders.status AS status, held.status AS heldStatus,
+      created_at AS createdAt
+    FROM (SELECT order_id, status, min(received_at) AS first_at, max(held_id) FROM held_notifications
+      WHERE ${WAITS} GROUP BY order_id) AS held JOIN orders USING (order_id)
+    WHERE first_at <= ? AND first_at > ? ORDER BY first_at`;
+  return sqlOf(db).rows<HeldOrder>(sql, isoUtc(nowMs - TOLD_AFTER_MS), isoUtc(nowMs - TOLD_FOR_MS));
+}

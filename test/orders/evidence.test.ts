@@ -1,0 +1,291 @@
+/** Tests src/orders/merge.ts and src/orders/held-callbacks.ts in a real mirror: who is believed. */
+
+import { describe, expect, it } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
+import { heldOrders } from '../../src/orders/held-callbacks.ts';
+import { unknownStatuses } from '../../src/orders/incomplete-orders.ts';
+import type { Mirror } from '../../src/orders/mirror.ts';
+import type { OrderSource } from '../../src/orders/order.ts';
+import { replayOrder } from '../../src/orders/replay.ts';
+import {
+  heldNotifications,
+  OBSERVED_MS,
+  observation,
+  openTestMirror,
+  poll,
+  receive,
+  sampleNotification,
+} from './open-test-mirror.ts';
+
+type Sent = Record<string, unknown>;
+
+const ID = '65a100000000000000000001';
+const MINUTE_MS = 60_000;
+const order = (changes: Sent = {}) => sampleNotification(1, { status: 'inProcess', ...changes });
+const spellings = compileSpellings();
+
+/** Merges a record or a callback that came at this time, and returns its outcome. */
+async function hear(mirror: Mirror, source: OrderSource, sent: Sent, observedAtMs = OBSERVED_MS) {
+  const seen = observation(source, sent, {
+    observedAtMs,
+    ...(source === 'poll' && {
+      asOfSeq: mirror.orders.newestSeq(),
+      asOfHeldId: mirror.orders.newestHeldId(),
+    }),
+  });
+  const [outcome] = await mirror.save([{ kind: 'order', observation: seen }]);
+  return outcome;
+}
+
+describe('a guessed name', () => {
+  it('fills what nobody said, and changes nothing that was said', async () => {
+    const { mirror } = openTestMirror();
+    const { couponDiscount: _, ...sent } = order();
+    await receive(mirror, sent);
+    const before = mirror.orders.get(ID);
+    await poll(mirror, [
+      {
+        _id: ID,
+        companyOrderNumber: 1,
+        status: 'inProcess',
+        total: 5990.5,
+        subTotal: 1,
+        couponAmount: 500,
+        storeId: 'web-77',
+        orderType: 'ecommerce',
+        shippingCost: 9,
+        user: { name: 'Ana Soto' },
+        customer: { phone: '+1' },
+        orderDate: '2026-01-01T00:00:00.000Z',
+        estimatedDelivery: '2026-01-01T00:00:00.000Z',
+        items: [
+          { product: 'Product P1', amount: 2, price: 1100, title: 'x', note: 'x' },
+          { product: 'Product P2', amount: 1, price: 1 },
+          { product: 'Combo', amount: 1, price: 1, extras: [{ title: 'none' }] },
+        ],
+      },
+    ]);
+    expect(mirror.orders.get(ID)).toEqual({
+      ...before,
+      couponDiscount: 500,
+      seq: 2,
+      updatedAt: expect.any(String),
+    });
+  });
+
+  it('of lines neither adds, removes nor counts any', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order());
+    const before = mirror.orders.get(ID)?.items;
+    const lists = [
+      { products: [{ productName: 'Other', qty: 7 }] },
+      { items: [{ productName: 'Product P1', qty: 3 }] },
+      { items: [{ product: 'Product P1', amount: 9 }] },
+      { details: [{ extId: 'P1', quantity: 5 }] },
+    ];
+    for (const list of lists) await poll(mirror, [{ _id: ID, status: 'inProcess', ...list }]);
+    expect(mirror.orders.get(ID)?.items).toEqual(before);
+  });
+
+  it('replaces a guess, until a name of the document says it', async () => {
+    const { mirror } = openTestMirror();
+    const record = { _id: ID, status: 'inProcess', items: [] };
+    await poll(mirror, [{ ...record, total: 1 }]);
+    await poll(mirror, [{ ...record, total: 2 }]);
+    expect(mirror.orders.get(ID)?.amountToPay).toBe(2);
+    await receive(mirror, { internalOrderId: ID, status: 'inProcess', total: 3 });
+    await poll(mirror, [{ ...record, total: 4 }]);
+    expect(mirror.orders.get(ID)?.amountToPay).toBe(3);
+    await poll(mirror, [{ ...record, amountToPay: 5 }]);
+    await receive(mirror, { internalOrderId: ID, status: 'inProcess', total: 6 });
+    expect(mirror.orders.get(ID)?.amountToPay).toBe(5);
+  });
+
+  it('of the configuration is no guess', async () => {
+    const { mirror } = openTestMirror({ spellings: { amountToPay: ['total'] } });
+    await receive(mirror, order());
+    await poll(mirror, [{ _id: ID, status: 'inProcess', total: 5990.5 }]);
+    expect(mirror.orders.get(ID)?.amountToPay).toBe(5990.5);
+  });
+
+  it('stays a guess over a restart and a replay', async () => {
+    const { mirror, path } = openTestMirror();
+    await receive(mirror, order());
+    await poll(mirror, [{ _id: ID, status: 'inProcess', total: 1, couponAmount: 7 }]);
+    await mirror.close();
+    const again = openTestMirror({ path }).mirror;
+    await poll(again, [{ _id: ID, status: 'inProcess', total: 2, couponAmount: 7 }]);
+    const replayed = again.read((db) => replayOrder(db, ID, { spellings, dryRun: true }));
+    expect(replayed).toMatchObject({ outcome: 'unchanged' });
+    expect(again.orders.get(ID)?.amountToPay).toBe(15990);
+  });
+});
+
+describe('a status that the document does not name', () => {
+  it.each(['PENDIENTE', 1, 'in-process'])('replaces none that it does: %j', async (status) => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'pending' }));
+    await poll(mirror, [{ _id: ID, status, amountToPay: 7 }]);
+    await receive(mirror, order({ status, amountToPay: 8 }));
+    expect(mirror.orders.get(ID)).toMatchObject({ status: 'pending', amountToPay: 8 });
+    const words = mirror.read((db) => unknownStatuses(db, OBSERVED_MS + MINUTE_MS));
+    expect(words).toEqual([{ word: String(status), orderId: ID, code: 1 }]);
+    expect(mirror.read((db) => unknownStatuses(db, OBSERVED_MS + 2 * 24 * 60 * MINUTE_MS))).toEqual([]);
+  });
+
+  it('is the status of an order that never had another, and gives way to one of the document', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'nuevo' }), order({ status: 'visto' }));
+    expect(mirror.orders.get(ID)?.status).toBe('visto');
+    await poll(mirror, [{ _id: ID, orderStatus: 'pending' }]);
+    expect(mirror.orders.get(ID)?.status).toBe('pending');
+  });
+
+  it('is read as the configuration says', async () => {
+    const { mirror } = openTestMirror({ statuses: { Lista: 'ready' } });
+    await receive(mirror, order());
+    await poll(mirror, [{ _id: ID, status: ' LISTA ' }]);
+    expect(mirror.orders.get(ID)?.status).toBe('ready');
+    expect(mirror.read((db) => unknownStatuses(db, OBSERVED_MS))).toEqual([]);
+  });
+
+  it('decides nothing of a held callback', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'dispatched' }), order({ status: 'inProcess' }));
+    await poll(mirror, [order({ status: 'ENTREGADO' })]);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }]);
+  });
+});
+
+it.each(['items', 'products', 'orderItems', 'lines', 'lineItems', 'orderLines', 'orderProducts', 'details'])(
+  'an empty list of a poll says nothing: %s',
+  async (name) => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order());
+    await poll(mirror, [{ internalOrderId: ID, status: 'ready', [name]: [] }]);
+    expect(mirror.orders.get(ID)).toMatchObject({ status: 'ready' });
+    expect(mirror.orders.get(ID)?.items).toHaveLength(3);
+    expect(mirror.read((db) => db.prepare('SELECT * FROM incomplete_orders').all())).toEqual([]);
+  },
+);
+
+it('a line that moves up when another is removed keeps what was said of it', async () => {
+  const { mirror } = openTestMirror();
+  await receive(mirror, order());
+  const before = mirror.orders.get(ID)?.items ?? [];
+  const items = [
+    { product: { name: 'Product P2' }, amount: 1, price: 1 },
+    { product: { name: 'Combo' }, amount: 1 },
+  ];
+  await poll(mirror, [{ _id: ID, status: 'inProcess', items }]);
+  expect(mirror.orders.get(ID)?.items).toEqual(before.slice(1));
+});
+
+describe('a callback that contradicts what is known', () => {
+  const end = (status: string) => order({ status, items: [], amountToPay: 0 });
+
+  it.each([
+    ['dispatched', 'payment-canceled'],
+    ['dispatched', 'cancel'],
+    ['dispatched', 'refund'],
+    ['inProcess', 'payment-canceled'],
+    ['payment-approved', 'payment-canceled'],
+  ])('%s → %s waits whole, and a poll decides', async (known, said) => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: known }));
+    const before = mirror.orders.get(ID);
+    expect(await receive(mirror, end(said))).toEqual(['held']);
+    expect(mirror.orders.get(ID)).toEqual(before);
+    expect(mirror.orders.oldestOpenMs()).not.toBeNull();
+    await poll(mirror, [{ _id: ID, status: said }]);
+    expect(mirror.orders.get(ID)).toMatchObject({ status: said, items: before?.items, amountToPay: 15990 });
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: 'confirmed' }]);
+  });
+
+  it.each([
+    ['inProcess', 'cancel'],
+    ['routed', 'refund'],
+    ['cancel', 'refund'],
+    ['payment-pending', 'cancel'],
+    ['routed', 'dispatched'],
+  ])('%s → %s contradicts nothing', async (known, said) => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: known }));
+    expect(await receive(mirror, order({ status: said }))).toEqual(['changed']);
+  });
+
+  it.each([
+    [{ createdAt: '2026-01-15T11:00:00.000Z' }, 'changed'],
+    [{ createdAt: '2026-01-10T12:00:00.000Z' }, 'held'],
+    [{ isScheduled: true, scheduledDate: '2026-01-15T20:00:00.000Z' }, 'changed'],
+  ])('is a failed payment of an old order: %j → %s', async (changes, outcome) => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'pending', ...changes }));
+    expect(await receive(mirror, order({ status: 'payment-canceled', ...changes }))).toEqual([outcome]);
+  });
+
+  it('is named until it is decided, once a poll should have come', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'dispatched' }), end('payment-canceled'));
+    const told = (minutes: number) =>
+      mirror.read((db) => heldOrders(db, OBSERVED_MS + minutes * MINUTE_MS).map(({ code }) => code));
+    expect([told(2), told(4), told(9 * 24 * 60)]).toEqual([[], [1], []]);
+    await poll(mirror, [order({ status: 'dispatched' })]);
+    expect(told(4)).toEqual([]);
+  });
+});
+
+describe('where polls fail', () => {
+  const at = (minutes: number) => OBSERVED_MS + minutes * MINUTE_MS;
+
+  /** Opens a mirror of an order whose payment failed, with a poll that succeeded at OBSERVED_MS. */
+  async function failed() {
+    const { mirror, clock } = openTestMirror();
+    expect(clock.nowMs()).toBe(OBSERVED_MS);
+    mirror.health.ok('orders.poll');
+    await mirror.health.flush();
+    await hear(mirror, 'webhook', order({ status: 'pending', createdAt: '2026-01-15T11:00:00.000Z' }));
+    await hear(
+      mirror,
+      'webhook',
+      order({ status: 'payment-canceled', createdAt: '2026-01-15T11:00:00.000Z' }),
+    );
+    return mirror;
+  }
+
+  it('two callbacks that go on from each other open an order again', async () => {
+    const mirror = await failed();
+    expect(await hear(mirror, 'webhook', order({ status: 'payment-approved' }), at(6))).toBe('held');
+    expect(await hear(mirror, 'webhook', order({ status: 'picker-pending' }), at(7))).toBe('changed');
+    expect(await hear(mirror, 'webhook', order({ status: 'inProcess' }), at(8))).toBe('changed');
+    expect(mirror.orders.get(ID)).toMatchObject({ status: 'inProcess' });
+    expect(mirror.read((db) => db.prepare('SELECT order_id FROM orders_to_book').pluck().all())).toEqual([
+      ID,
+    ]);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: 'believed' }]);
+    expect(mirror.read((db) => replayOrder(db, ID, { spellings, dryRun: true })).outcome).toBe('unchanged');
+  });
+
+  it('one alone, a repetition and a step back do not', async () => {
+    const mirror = await failed();
+    for (const status of ['picker-pending', 'picker-pending', 'payment-approved', 'pending']) {
+      expect(await hear(mirror, 'webhook', order({ status }), at(6))).toBe('held');
+    }
+    const merged = order({ status: 'pending', createdAt: '2026-01-15T11:00:00.000Z' });
+    expect(await hear(mirror, 'webhook', merged, at(7))).toBe('held');
+    expect(mirror.orders.get(ID)?.status).toBe('payment-canceled');
+  });
+
+  it('callbacks wait for the poll that came some minutes ago', async () => {
+    const mirror = await failed();
+    expect(await hear(mirror, 'webhook', order({ status: 'payment-approved' }), at(1))).toBe('held');
+    expect(await hear(mirror, 'webhook', order({ status: 'picker-pending' }), at(2))).toBe('held');
+  });
+
+  it('two late callbacks of an order that lives open nothing and take nothing back', async () => {
+    const mirror = await failed();
+    await hear(mirror, 'poll', order({ status: 'ready' }));
+    expect(await hear(mirror, 'webhook', order({ status: 'payment-approved' }), at(6))).toBe('held');
+    expect(await hear(mirror, 'webhook', order({ status: 'picker-pending' }), at(7))).toBe('held');
+  });
+});
