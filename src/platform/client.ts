@@ -26,6 +26,7 @@ import { PlatformClock, type TokenStore } from './tokens.ts';
 import {
   type CallAnswer,
   expectJsonLike,
+  expectNoRefusal,
   expectSuccess,
   readAs,
   readData,
@@ -104,7 +105,7 @@ export class PlatformClient {
 
   /**
    * GET /order/all. The document does not show the body, so it is returned as bytes, after a check that it begins and
-   * ends like JSON.
+   * ends like JSON and does not say `success: false`.
    */
   async orderAll(
     { startDate, endDate, extra }: OrderAllQuery,
@@ -113,6 +114,7 @@ export class PlatformClient {
     const query = checkedToSend(orderAllQuery, { ...extra, startDate, endDate }) as Record<string, string>;
     const answer = await this.#get('order.all', '/order/all', query, how);
     expectJsonLike(answer);
+    expectNoRefusal(answer);
     return { body: answer.bytes };
   }
 

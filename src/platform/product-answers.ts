@@ -26,7 +26,9 @@ const OPENING_BRACE = 0x7b;
  * those that cannot be read at all are only there.
  */
 export function readProductPage(answer: CallAnswer): ProductPage {
-  const { docs: entries, ...counts } = readAs(productListData, readBounded(answer), answer);
+  // null in the place of the page means that there are no products.
+  const data = readBounded(answer) ?? { docs: null, totalDocs: 0, hasNextPage: false };
+  const { docs: entries, ...counts } = readAs(productListData, data, answer);
   const docs: ProductRecord[] = [];
   const unreadable: string[] = [];
   for (const entry of entries) {

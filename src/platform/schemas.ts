@@ -168,7 +168,10 @@ export type SkuRecord = z.output<typeof skuEntry>;
 /** A product as the platform sent it: the fields that were readable, and everything in `raw`. */
 export type ProductRecord = Omit<z.output<typeof productEntry>, 'children'> & {
   children: SkuRecord[];
-  /** True if a sku, stock or integration is unreadable, so that an entry that is missing here may exist. */
+  /**
+   * True if a sku, stock or integration is unreadable, or if a list of them is null or missing, so that an entry that
+   * is missing here may exist.
+   */
   isPartial?: true;
   /** JSON text of the whole record. */
   raw: string;
@@ -192,7 +195,18 @@ export function readProduct(value: unknown): { record: ProductRecord; complete: 
         child.stocks.length === entriesIn(stocks) && child.integrations.length === entriesIn(integrations)
       );
     });
-  return { record: { ...read.data, children, raw, ...(!complete && { isPartial: true }) }, complete };
+  const isPartial = !complete || !saysEveryList(value as Record<string, unknown>);
+  return { record: { ...read.data, children, raw, ...(isPartial && { isPartial }) }, complete };
+}
+
+/** Returns whether a product says its skus, and of each its stocks and integrations. An empty list says so too. */
+function saysEveryList({ children }: Record<string, unknown>): boolean {
+  const isSaid = (child: unknown) =>
+    typeof child === 'object' &&
+    child !== null &&
+    Array.isArray(Reflect.get(child, 'stocks')) &&
+    Array.isArray(Reflect.get(child, 'integrations'));
+  return Array.isArray(children) && children.every(isSaid);
 }
 
 /** Returns the number of entries of a list, 0 if it is missing; undefined if the value is no list. */
@@ -263,14 +277,18 @@ export const productListQuery = z
 export type ProductListQuery = z.output<typeof productListQuery>;
 
 /** The fields of an answer of GET /product/list. */
-export const productListData = z.object({
-  docs: z.array(z.unknown()).max(DOCS_MAX),
-  totalDocs: nullableCount,
-  limit: nullableCount,
-  page: nullableCount,
-  totalPages: nullableCount,
-  hasNextPage: nullableFlag,
-});
+export const productListData = z
+  .object({
+    docs: z.array(z.unknown()).max(DOCS_MAX).nullish(),
+    totalDocs: nullableCount,
+    limit: nullableCount,
+    page: nullableCount,
+    totalPages: nullableCount,
+    hasNextPage: nullableFlag,
+  })
+  // null in the place of the list means no products; a missing list only if the answer counts none.
+  .refine(({ docs, totalDocs }) => docs !== undefined || totalDocs === 0, { path: ['docs'] })
+  .transform(({ docs, ...counts }) => ({ ...counts, docs: docs ?? [] }));
 
 export type ProductPage = Omit<z.output<typeof productListData>, 'docs'> & {
   docs: ProductRecord[];

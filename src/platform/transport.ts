@@ -364,6 +364,20 @@ export function readData(answer: CallAnswer): unknown {
   return readEnvelope(answer).data;
 }
 
+/** Size up to which an answer is parsed only to find a refusal. An answer with more says more than one. */
+const REFUSAL_MAX_BYTES = 65_536;
+
+/** Throws `platform-refused` with the platform's message for `success: false` in an answer of any other shape. */
+export function expectNoRefusal(answer: CallAnswer): void {
+  if (answer.bytes.length > REFUSAL_MAX_BYTES) return;
+  const body = jsonObject(answer);
+  const { success } = envelopeAnswer.safeParse(body).data ?? {};
+  if (success !== false) return;
+  throw new TillsyncError('platform-refused', sentMessage(answer) ?? 'The platform refused.', {
+    httpStatus: answer.status,
+  });
+}
+
 /** Reads an envelope. Throws as `readData` does. */
 export function readEnvelope(answer: CallAnswer): { success: true | null; data: unknown } {
   let json: unknown;

@@ -96,6 +96,14 @@ test('success: false is a refusal with the platform’s own words', async () => 
   expect(error.message.length).toBeGreaterThan(5);
 });
 
+test('success: false to GET /order/all is a refusal with the platform’s own words', async () => {
+  const { sandbox, client, fault } = await rig();
+  sandbox.control.setFault({ kind: 'not-success', endpoint: 'order.all', times: 1 });
+  const error = await fault(client().orderAll({ startDate: '2026-01-01', endDate: '2026-01-02' }));
+  expect(error.code).toBe('platform-refused');
+  expect(error.message).toBe('The operation failed');
+});
+
 test.each([
   ['status', 'platform-failed'],
   ['drop', 'platform-unreachable'],

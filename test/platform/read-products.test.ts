@@ -40,6 +40,26 @@ describe('a product answer larger than any catalogue', () => {
   });
 });
 
+describe('a list of products', () => {
+  it.each(['null', '{"docs":null,"totalDocs":0}', '{"totalDocs":0,"page":1}', '{"docs":[]}'])(
+    'is empty in %s',
+    (data) => {
+      expect(readProductPage(answer(data))).toMatchObject({ docs: [], unreadable: [] });
+    },
+  );
+
+  it.each(['{}', '[]', '{"docs":{}}', '{"totalDocs":3}', '"none"'])('is not found in %s', (data) => {
+    expect(() => readProductPage(answer(data))).toThrow(GARBLED);
+  });
+
+  it('is empty without data, and keeps an entry that is null for a person', () => {
+    const bytes = new TextEncoder().encode('{"success":true}');
+    expect(readProductPage({ ...answer('0'), bytes }).docs).toEqual([]);
+    expect(readProductData({ ...answer('0'), bytes })).toBeNull();
+    expect(readProductPage(answer('{"docs":[null]}'))).toMatchObject({ docs: [], unreadable: ['null'] });
+  });
+});
+
 const wholeCatalogue = (parts: number) => {
   const stocks = list('{"subsidiaryId":"s","qty":1}', 300);
   const docs = list(`{"id":1,"name":"Tea","children":[{"sku":1,"stocks":${stocks}}]}`, MIB / parts);

@@ -62,12 +62,20 @@ test.each([
   [{ stocks: { b1: 1 } }, false],
   [{ integrations: [{ extId: 'A' }] }, false],
   [{ integrations: 'A' }, false],
-  [{ stocks: null }, true],
   [{ stocks: [{ subsidiaryId: 1 }], integrations: [] }, true],
 ])('a product whose SKU has %j is whole: %j', (entries, complete) => {
   const read = readProduct({ id: 'a', children: [{ sku: 1, ...entries }] });
   expect(read).toMatchObject({ complete, record: { children: [{ sku: '1' }] } });
   expect(read?.record.isPartial).toBe(complete ? undefined : true);
+});
+
+test.each([
+  { children: null },
+  {},
+  { children: [{ sku: 1, stocks: null, integrations: [] }] },
+  { children: [{ sku: 1, stocks: [] }] },
+])('a product with %j is readable, and says not all that it has', (lists) => {
+  expect(readProduct({ id: 'a', ...lists })).toMatchObject({ complete: true, record: { isPartial: true } });
 });
 
 test('nothing is nested too deeply to be read', () => {
