@@ -3,6 +3,7 @@ import { branchName, namedBranch } from '../catalog/product.ts';
 import type { SweepReport } from '../catalog/sweep.ts';
 import { sweepNow } from '../catalog/sweep.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
+import { unreadListsText } from '../orders/order-poll.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, WAIT, withPlatform } from './command.ts';
 import { productSteps } from './diff.ts';
@@ -36,22 +37,25 @@ const orders = command({
         const detail = `${report.created} new, ${report.changed} changed`;
         await note({ action: 'sync.orders', subject: `${startDate} to ${endDate}`, detail });
       }
-      const isPartial = report.unreadable > 0 || report.morePages;
+      const isCut = report.morePages || report.unreadLists.some(({ mayBeOrders }) => mayBeOrders);
+      const isPartial = report.unreadable > 0 || isCut;
       return { json: report, text: ordersText(report), exit: isPartial ? EXIT.partial : EXIT.done };
     });
   },
 });
 
 function ordersText(report: Awaited<ReturnType<Services['orderPoll']['poll']>>): string {
-  const { records, created, changed, confirmed, superseded, unreadable, window, codes } = report;
+  const { records, repeated, created, changed, confirmed, superseded, unreadable, window, codes } = report;
   const { startDate, endDate } = window;
   const days = startDate === endDate ? startDate : `${startDate} to ${endDate}`;
   const lines = [
-    `${counted(records, 'order')} of ${days}: ${created} new, ${changed} changed, ${confirmed} as they were.`,
+    `${counted(records - repeated, 'order')} of ${days}: ${created} new, ${changed} changed, ${confirmed} as they were.`,
   ];
   if (codes) lines.push(`Numbers: ${codes.min === codes.max ? codes.min : `${codes.min} to ${codes.max}`}.`);
   if (superseded > 0) lines.push(`${superseded} kept as a newer callback had put them.`);
   if (unreadable > 0) lines.push(unreadableLine(unreadable));
+  const lists = unreadListsText(report.unreadLists);
+  if (lists !== null) lines.push(printable(lists));
   if (report.morePages) {
     lines.push('The answer speaks of further pages; name their parameter in orders.page_parameter.');
   }

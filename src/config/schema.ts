@@ -165,7 +165,7 @@ export const FILE = z.object({
     listPath: key(
       value.optionalDottedPath,
       '',
-      'Where the list of orders is in the answer, such as "data.orders". Empty: it is found by itself.',
+      'Path of the list of orders in the answer, such as "data.orders". Empty: every list whose records look like orders.',
     ),
     fields: key(
       value.orderFields,

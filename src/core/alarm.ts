@@ -16,6 +16,7 @@ export type AlarmKey =
   | 'orders.code-missing'
   | 'orders.fields'
   | 'orders.more-pages'
+  | 'orders.lists'
   | 'orders.unbooked'
   | 'webhook.refused'
   | 'webhook.unreadable'

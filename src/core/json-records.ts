@@ -26,7 +26,7 @@ export interface RecordList {
 }
 
 /** Scalars outside the records, which describe the answer as a whole, such as its number of pages. */
-interface EnvelopeHints {
+export interface EnvelopeHints {
   success?: boolean;
   hasNextPage?: boolean;
   totalPages?: number;
@@ -37,12 +37,29 @@ interface EnvelopeHints {
 
 export interface ScannedAnswer {
   lists: RecordList[];
+  /**
+   * For each object with objects as properties, these objects as records, such as `{"data": {"id-1": {…}}}`. Its path
+   * ends in `{}`.
+   */
+  maps: RecordList[];
+  /** Lists and objects that were not searched, because they are nested too deeply or too many. */
+  skipped: SkippedPart[];
   hints: EnvelopeHints;
+}
+
+interface SkippedPart {
+  path: string;
+  /** Position of the first byte. */
+  start: number;
 }
 
 /** Depth to which nested objects are searched for lists and hints. */
 const DEPTH_MAX = 6;
-const LISTS_MAX = 200;
+/** Maximum numbers of lists, of objects with objects, and of skipped parts that are remembered. */
+const LISTS_MAX = 2_000;
+const MAPS_MAX = 20_000;
+const SKIPPED_MAX = 20;
+const ENVELOPES_MAX = 2_000;
 const HINT_MAX_BYTES = 1000;
 
 const HINTS: [hint: keyof EnvelopeHints, type: string, names: string[]][] = [
@@ -59,8 +76,38 @@ const HINTS: [hint: keyof EnvelopeHints, type: string, names: string[]][] = [
  * Throws `platform-garbled` if the answer is cut off, has unbalanced brackets, or continues after its end.
  */
 export function scanRecords(bytes: Uint8Array): ScannedAnswer {
-  const { lists, hints } = new Scan(bytes);
-  return { lists, hints };
+  const scan = new Scan(bytes);
+  scan.whole();
+  return scan.found;
+}
+
+/**
+ * Finds the lists inside the elements of a list, such as the pages in `[{"docs": […]}, {"docs": […]}]`. Lists under the
+ * same names become one list, here `[].docs`.
+ */
+export function scanInside(bytes: Uint8Array, list: RecordList): ScannedAnswer {
+  const scan = new Scan(bytes);
+  scan.elements(list);
+  return scan.found;
+}
+
+/** Joins the elements of lists to one list. */
+export function joinedList(lists: readonly RecordList[]): RecordList {
+  const [first] = lists;
+  if (first !== undefined && lists.length === 1) return first;
+  const length = lists.reduce((sum, list) => sum + list.length, 0);
+  const joined: RecordList = {
+    path: lists.map(({ path }) => path).join(', '),
+    starts: new Uint32Array(length),
+    ends: new Uint32Array(length),
+    length: 0,
+  };
+  for (const list of lists) {
+    joined.starts.set(list.starts.subarray(0, list.length), joined.length);
+    joined.ends.set(list.ends.subarray(0, list.length), joined.length);
+    joined.length += list.length;
+  }
+  return joined;
 }
 
 const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
@@ -102,6 +149,28 @@ export function speaksOfMorePages(hints: EnvelopeHints, records: number): boolea
   return hints.limit !== undefined && hints.totalDocs !== undefined && hints.totalDocs > records;
 }
 
+/**
+ * Returns what all envelopes of an answer say together. The pages of one list have different numbers, so the last one
+ * speaks for all; lists beside each other, such as one for each branch, have further pages if one of them has.
+ */
+function mergedHints(envelopes: readonly EnvelopeHints[]): EnvelopeHints {
+  const flat: EnvelopeHints = Object.assign({}, ...envelopes.toReversed());
+  const paged = envelopes.filter(({ success: _, ...paging }) => Object.keys(paging).length > 0);
+  const names = paged.flatMap(({ success: _, ...paging }) => Object.keys(paging));
+  if (new Set(names).size === names.length) return flat;
+  const { success } = flat;
+  const said = success === undefined ? {} : { success };
+  const pages = paged.flatMap(({ page }) => page ?? []);
+  if (pages.length > 1 && new Set(pages).size === pages.length) {
+    return { ...Object.assign({}, ...paged.toSorted((a, b) => (a.page ?? 0) - (b.page ?? 0))), ...said };
+  }
+  const hasNextPage = paged.some((each) => speaksOfMorePages({ ...each, totalDocs: 0 }, 0));
+  const totalDocs = paged.reduce((sum, each) => sum + (each.totalDocs ?? 0), 0);
+  if (hasNextPage) return { ...said, hasNextPage };
+  const [limit] = paged.flatMap((each) => each.limit ?? []);
+  return limit === undefined ? said : { ...said, totalDocs, limit };
+}
+
 const decoder = new TextDecoder();
 
 /**
@@ -109,14 +178,25 @@ const decoder = new TextDecoder();
  * position after its last byte.
  */
 class Scan {
-  readonly lists: RecordList[] = [];
-  readonly hints: EnvelopeHints = {};
   readonly #bytes: Uint8Array;
+  readonly #lists = new Map<string, RecordList>();
+  readonly #maps: RecordList[] = [];
+  readonly #skipped: SkippedPart[] = [];
+  readonly #envelopes: EnvelopeHints[] = [];
   /** Opening brackets of the open containers in a value that is skipped. The array is enlarged if they nest deeper. */
   #open = new Uint8Array(64);
 
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes;
+  }
+
+  get found(): ScannedAnswer {
+    const hints = mergedHints(this.#envelopes);
+    return { lists: [...this.#lists.values()], maps: this.#maps, skipped: this.#skipped, hints };
+  }
+
+  whole(): void {
+    const bytes = this.#bytes;
     const hasMark = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
     const start = this.#space(hasMark ? 3 : 0);
     if (start >= bytes.length) throw this.#fault(start, 'a value');
@@ -124,16 +204,41 @@ class Scan {
     if (end < bytes.length) throw this.#fault(end, 'the end');
   }
 
+  elements({ path, starts, length }: RecordList): void {
+    for (let index = 0; index < length; index++) this.#lookedInto(starts[index] as number, [`${path}[]`]);
+  }
+
   /** Scans a value, and collects the lists and hints in it. */
   #lookedInto(at: number, path: string[]): number {
     const first = this.#bytes[at];
-    if (first === OPEN_OBJECT && path.length < DEPTH_MAX) return this.#object(at, path);
-    if (first === OPEN_ARRAY && this.lists.length < LISTS_MAX) return this.#list(at, path);
+    if (first === OPEN_OBJECT) {
+      if (path.length < DEPTH_MAX) return this.#object(at, path);
+      const end = this.#value(at);
+      if (this.#space(at + 1) !== end - 1) this.#skip(at, path);
+      return end;
+    }
+    if (first === OPEN_ARRAY) {
+      const name = path.join('.');
+      const list = this.#lists.get(name) ?? emptyList(name);
+      if (this.#lists.has(name) || this.#lists.size < LISTS_MAX) {
+        this.#lists.set(name, list);
+        return this.#list(at, list);
+      }
+      this.#skip(at, path);
+    }
     return this.#value(at);
+  }
+
+  /** Remembers the first skipped parts and the last one. */
+  #skip(start: number, path: readonly string[]): void {
+    const at = Math.min(this.#skipped.length, SKIPPED_MAX);
+    this.#skipped[at] = { path: path.join('.'), start };
   }
 
   #object(from: number, path: string[]): number {
     const bytes = this.#bytes;
+    const hints: EnvelopeHints = {};
+    let map: RecordList | undefined;
     let at = this.#space(from + 1);
     if (bytes[at] === CLOSE_OBJECT) return at + 1;
     for (;;) {
@@ -144,8 +249,12 @@ class Scan {
       at = this.#space(nameEnd);
       if (bytes[at] !== COLON) throw this.#fault(at, 'a colon');
       at = this.#space(at + 1);
+      // An object is remembered before the objects in it, so that the limit leaves out the inner ones.
+      const isObject = bytes[at] === OPEN_OBJECT;
+      if (isObject) map ??= this.#map(from, path);
       const end = this.#lookedInto(at, [...path, name]);
-      this.#noteHint(name, at, end);
+      if (isObject && map) addElement(map, at, end);
+      this.#noteHint(hints, name, at, end);
       at = this.#space(end);
       if (bytes[at] === CLOSE_OBJECT) return at + 1;
       if (bytes[at] !== COMMA) throw this.#fault(at, 'a comma');
@@ -153,25 +262,23 @@ class Scan {
     }
   }
 
-  #list(from: number, path: string[]): number {
+  #map(from: number, path: readonly string[]): RecordList | undefined {
+    if (this.#maps.length >= MAPS_MAX) {
+      this.#skip(from, path);
+      return undefined;
+    }
+    const map = emptyList(`${path.join('.')}{}`);
+    this.#maps.push(map);
+    return map;
+  }
+
+  #list(from: number, list: RecordList): number {
     const bytes = this.#bytes;
-    const list: RecordList = {
-      path: path.join('.'),
-      starts: new Uint32Array(16),
-      ends: new Uint32Array(16),
-      length: 0,
-    };
-    this.lists.push(list);
     let at = this.#space(from + 1);
     if (bytes[at] === CLOSE_ARRAY) return at + 1;
     for (;;) {
-      if (list.length === list.starts.length) {
-        list.starts = doubled(list.starts);
-        list.ends = doubled(list.ends);
-      }
       const end = this.#value(at);
-      list.starts[list.length] = at;
-      list.ends[list.length++] = end;
+      addElement(list, at, end);
       at = this.#space(end);
       if (bytes[at] === CLOSE_ARRAY) return at + 1;
       if (bytes[at] !== COMMA) throw this.#fault(at, 'a comma');
@@ -179,13 +286,17 @@ class Scan {
     }
   }
 
-  #noteHint(name: string, from: number, to: number): void {
+  /** Adds what a property says about the answer to the hints of its object. */
+  #noteHint(hints: EnvelopeHints, name: string, from: number, to: number): void {
     if (to - from > HINT_MAX_BYTES) return;
     const [hint, type] = HINTS.find(([, , names]) => names.includes(name)) ?? [];
-    if (hint === undefined || this.hints[hint] !== undefined) return;
+    if (hint === undefined || hints[hint] !== undefined) return;
     const value = this.#parsed(from, to);
     const found: string = typeof value;
-    if (found === type) Object.assign(this.hints, { [hint]: value });
+    if (found !== type) return;
+    const isNew = Object.keys(hints).length === 0;
+    if (isNew && this.#envelopes.length < ENVELOPES_MAX) this.#envelopes.push(hints);
+    Object.assign(hints, { [hint]: value });
   }
 
   /** Skips a value. In a container, only the brackets are checked. */
@@ -282,6 +393,19 @@ class Scan {
       hint: 'It is asked for again by itself; if it stays, a proxy may be changing answers.',
     });
   }
+}
+
+function emptyList(path: string): RecordList {
+  return { path, starts: new Uint32Array(4), ends: new Uint32Array(4), length: 0 };
+}
+
+function addElement(list: RecordList, start: number, end: number): void {
+  if (list.length === list.starts.length) {
+    list.starts = doubled(list.starts);
+    list.ends = doubled(list.ends);
+  }
+  list.starts[list.length] = start;
+  list.ends[list.length++] = end;
 }
 
 function doubled<T extends Uint8Array | Uint32Array>(array: T): T {

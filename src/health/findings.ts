@@ -323,6 +323,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: 'The platform sends only a part of the orders.',
     remedy: 'Set orders.page_parameter in the configuration, or poll fewer days.',
   },
+  'orders.lists': {
+    level: 'amber',
+    flow: 'orders.poll',
+    check: 'orders',
+    message: "Part of the platform's order list isn't read.",
+    remedy:
+      "Compare today's orders with the company panel, and send support the names of the lists. To see them again, run: {tillsync} sync orders",
+  },
   'webhook.refused': {
     level: 'amber',
     flow: 'orders.webhook',
@@ -552,6 +560,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
       'orders.stale',
       'orders.unreadable',
       'orders.more-pages',
+      'orders.lists',
       'orders.starting',
       ...NO_TOKENS,
       ...NOT_RUNNING,

@@ -6,7 +6,8 @@ import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '..
 import { type ExtraSpellings, SPELLING_TABLES } from './field-aliases.ts';
 import type { StatusWords } from './field-values.ts';
 import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from './order.ts';
-import { chooseOrderList, type ReadingRules, readOrderText } from './order-reader.ts';
+import { chooseOrders, type ReadingRules } from './order-lists.ts';
+import { readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
 import { LinePlaces } from './placed-lines.ts';
 import { quarantine, quarantinedAs } from './quarantine.ts';
@@ -115,11 +116,14 @@ export class AnswerImport {
     const { body } = options;
     this.#buffer = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
     const answer = scanRecords(body);
-    this.#list = chooseOrderList(body, answer, options);
+    const found = chooseOrders(body, answer, options);
+    this.#list = found?.list;
     const records = this.#list?.length ?? 0;
     this.report = {
       listFound: this.#list !== undefined,
       records,
+      repeated: 0,
+      unreadLists: found?.unread ?? [],
       created: 0,
       changed: 0,
       confirmed: 0,
@@ -182,7 +186,7 @@ export class AnswerImport {
     this.#noteCode(fields.code ?? null);
     // If the answer has an order twice, only the first record is applied.
     if (this.#seen.has(orderId)) {
-      this.report.superseded += 1;
+      this.report.repeated += 1;
       return undefined;
     }
     this.#seen.add(orderId);
@@ -191,9 +195,9 @@ export class AnswerImport {
   }
 
   #unchanged(orderId: string, code: number | null): undefined {
+    this.report[this.#seen.has(orderId) ? 'repeated' : 'confirmed'] += 1;
     this.#seen.add(orderId);
     this.#noteCode(code);
-    this.report.confirmed += 1;
   }
 
   #unreadable(db: Database.Database, payload: string | Buffer, reason: string): PreparedRecord | undefined {

@@ -3,7 +3,7 @@ import { asTillsyncError, counted } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { gracefulSignal, LOCKED_OUT_LOOK_MS, retryDelayMs, Waker } from '../core/loop.ts';
 import { type Clock, formatDuration, type Random, type Schedule } from '../core/time.ts';
-import type { OrderPoll, PollReport } from './order-poll.ts';
+import { type OrderPoll, type PollReport, unreadListsText } from './order-poll.ts';
 
 const ANNOUNCED_MAX = 5_000;
 const SILENT_IN_A_ROW = 3;
@@ -109,6 +109,7 @@ export class OrderLoop {
   #wakes = 0;
   /** True if the last poll of the look-back brought many records. */
   #isMany = false;
+  #toldLists: string | null = null;
   #dueMs = 0;
 
   constructor(options: OrderLoopOptions) {
@@ -212,6 +213,10 @@ export class OrderLoop {
 
   #logReport(report: PollReport): void {
     const { createdIds: _, ...figures } = report;
+    const lists = unreadListsText(report.unreadLists);
+    if (lists !== null && lists !== this.#toldLists)
+      this.#options.log.warn({ lists: report.unreadLists }, lists);
+    this.#toldLists = lists;
     const news = report.created + report.changed + report.unreadable;
     const level = news > 0 ? 'info' : 'debug';
     this.#options.log[level](figures, 'orders polled');

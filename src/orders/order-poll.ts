@@ -6,7 +6,7 @@ import { Lease, type Leases } from '../db/lease.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions, Wait } from '../platform/platform.ts';
 import type { Mirror } from './mirror.ts';
-import type { ImportReport } from './order.ts';
+import type { ImportReport, UnreadList } from './order.ts';
 import type { PollAlarm, PollReach } from './poll-store.ts';
 import { covers, type PollWindow, pollWindow } from './poll-window.ts';
 
@@ -269,6 +269,10 @@ export class OrderPoll {
     const isCut = report.morePages && settings.pageParameter === '';
     if (decides('orders.more-pages', isCut)) health.note('orders.more-pages', isCut ? MORE_PAGES : null);
     if (isCut) health.report('orders.poll', 'degraded', MORE_PAGES);
+
+    const lists = unreadListsText(report.unreadLists.filter(({ mayBeOrders }) => mayBeOrders));
+    if (decides('orders.lists', lists !== null)) health.note('orders.lists', lists || null);
+    if (lists !== null && !isCut) health.report('orders.poll', 'degraded', lists);
     return raised;
   }
 
@@ -291,11 +295,39 @@ export class OrderPoll {
   }
 }
 
-const COUNTS = ['pages', 'records', 'created', 'changed', 'confirmed', 'superseded', 'unreadable'] as const;
+const UNREAD_NAMED_MAX = 5;
+
+/** Returns which lists of an answer are not read, such as `payments (3 records)`; null if there are none. */
+export function unreadListsText(lists: readonly UnreadList[]): string | null {
+  if (lists.length === 0) return null;
+  const named = lists
+    .slice(0, UNREAD_NAMED_MAX)
+    .map(
+      ({ path, records }) =>
+        `${path} (${records === null ? 'nested too deeply' : counted(records, 'record')})`,
+    );
+  const rest = lists.length > UNREAD_NAMED_MAX ? ', …' : '';
+  return `The answer of GET /order/all has lists that are not read as orders: ${named.join(', ')}${rest}.`;
+}
+
+const COUNTS = [
+  ...([
+    'pages',
+    'records',
+    'repeated',
+    'created',
+    'changed',
+    'confirmed',
+    'superseded',
+    'unreadable',
+  ] as const),
+];
 
 function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
   const total = { ...b, window, createdIds: [...a.createdIds, ...b.createdIds].slice(0, 1_000) };
   for (const name of COUNTS) total[name] += a[name];
+  const known = new Set(b.unreadLists.map(({ path }) => path));
+  total.unreadLists = [...b.unreadLists, ...a.unreadLists.filter(({ path }) => !known.has(path))];
   if (a.codes && b.codes) {
     total.codes = { min: Math.min(a.codes.min, b.codes.min), max: Math.max(a.codes.max, b.codes.max) };
   } else total.codes = a.codes ?? b.codes;

@@ -252,10 +252,25 @@ export interface ImportOptions {
   onProgress?: (done: number, total: number) => void;
 }
 
+/** A filled list in an answer of GET /order/all that is not read as orders. */
+export interface UnreadList {
+  /** Its names from the root, joined by dots; `[]` stands for the elements of a list, `{}` for those of an object. */
+  path: string;
+  /** Number of records; null if it was not searched, because it is nested too deeply. */
+  records: number | null;
+  /** True if its records may be orders, so that orders may be missing. */
+  mayBeOrders: boolean;
+}
+
 export interface ImportReport {
   /** False if the answer has no list of orders; the whole answer is then in quarantine. */
   listFound: boolean;
+  /** Number of records in all lists of orders. */
   records: number;
+  /** Number of records of an order that the answer has before; its first record is read. */
+  repeated: number;
+  /** Lists that are not read as orders. */
+  unreadLists: UnreadList[];
   created: number;
   changed: number;
   confirmed: number;

@@ -9,7 +9,7 @@ const HUB_STALE_AFTER = 'hub.stale-after-ms';
 /** How far back a poll asks: 0 over the running day, 1 over the look-back, 2 to the oldest open order. */
 export type PollReach = 0 | 1 | 2;
 /** Alarms that complete polls raise and end. */
-export type PollAlarm = Extract<AlarmKey, 'orders.unreadable' | 'orders.more-pages'>;
+export type PollAlarm = Extract<AlarmKey, 'orders.unreadable' | 'orders.more-pages' | 'orders.lists'>;
 
 /** Stores when orders were polled, and how far back the polls reached that raised alarms. */
 export class PollStore {

@@ -8,13 +8,14 @@ import { holdNotification } from './held-callbacks.ts';
 import { dueMsIn, replay, type Value, withoutContradiction } from './merge.ts';
 import type { Mirror } from './mirror.ts';
 import type { OrderReading, OrderSource } from './order.ts';
+import { chooseOrders, type ReadingRules } from './order-lists.ts';
 import {
   ordersReceived,
   type QuarantineDetail,
   quarantinedOrders,
   type ReceivedFilter,
 } from './order-queries.ts';
-import { chooseOrderList, type ReadingRules, readOrderText } from './order-reader.ts';
+import { readOrderText } from './order-reader.ts';
 import {
   addPayload,
   earlierPayloads,
@@ -209,8 +210,9 @@ function readingsOf(payload: string | Uint8Array, source: OrderSource, rules: Re
   const single = read(bytes.toString('utf8'));
   if (source === 'webhook' || 'orderId' in single.reading) return [single];
   try {
-    const list = chooseOrderList(bytes, scanRecords(bytes), rules);
-    if (!list) return [single];
+    const found = chooseOrders(bytes, scanRecords(bytes), rules);
+    if (!found) return [single];
+    const { list } = found;
     return Array.from({ length: list.length }, (_, index) => read(recordText(bytes, list, index)));
   } catch {
     return [single];

@@ -16,7 +16,8 @@ import { readingWithoutCustomer } from '../orders/customer.ts';
 import { compileSpellings } from '../orders/field-aliases.ts';
 import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
 import type { OrderFields, OrderReading } from '../orders/order.ts';
-import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
+import { chooseOrders } from '../orders/order-lists.ts';
+import { readOrderText } from '../orders/order-reader.ts';
 import { believedPartOf, knownOrder } from '../orders/order-rows.ts';
 import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll-window.ts';
 import type { MirrorStores } from '../outbox/repositories.ts';
@@ -128,14 +129,15 @@ export async function diffOrders(
 function readingsOf(body: Uint8Array, { orders: { fields, statuses, timezone, listPath } }: Config) {
   const spellings = compileSpellings(fields, timezone, statuses);
   const scanned = scanRecords(body);
-  const list = chooseOrderList(body, scanned, { listPath, spellings });
-  if (!list) {
+  const found = chooseOrders(body, scanned, { listPath, spellings });
+  if (!found) {
     throw new TillsyncError(
       'platform-garbled',
       'The answer of GET /order/all holds no list of orders that tillsync can find.',
       { hint: 'A poll keeps the whole answer: {tillsync} sync orders, then {tillsync} quarantine list' },
     );
   }
+  const { list } = found;
   const readings = new Map<string, OrderReading>();
   let unreadable = 0;
   for (let index = 0; index < list.length; index++) {

@@ -17,6 +17,8 @@ const report: PollReport = {
   changed: 0,
   confirmed: 0,
   superseded: 0,
+  repeated: 0,
+  unreadLists: [],
   unreadable: 0,
   createdIds: [],
   morePages: false,

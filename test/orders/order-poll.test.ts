@@ -31,6 +31,8 @@ function shop() {
           changed: 0,
           confirmed: 0,
           superseded: 0,
+          repeated: 0,
+          unreadLists: [],
           unreadable: 0,
           createdIds: [],
           morePages: false,

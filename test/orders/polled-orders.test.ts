@@ -101,6 +101,63 @@ describe('a poll', () => {
     expect(alarms(rig)).toContain('orders.unreadable');
   });
 
+  it('reads the orders of every day and status, and says which lists it leaves', async () => {
+    const rig = storeRig();
+    const of = (_id: string) => ({ _id, status: 'ready', total: 5, createdAt: '2026-01-15T12:00:00Z' });
+    let answer: unknown = {
+      data: { '2026-01-14': [of('a')], '2026-01-15': [of('b'), of('c')] },
+      news: [{ n: 1 }],
+    };
+    const { orderPoll } = await rig.services(async (request, pass) =>
+      isList(request) ? json(answer) : pass(),
+    );
+    const polled = async () => {
+      const report = await rig.run(orderPoll.poll());
+      await rig.clock.advance(1_000);
+      return report;
+    };
+    expect(await polled()).toMatchObject({
+      records: 3,
+      created: 3,
+      unreadLists: [{ path: 'news', records: 1, mayBeOrders: false }],
+    });
+    expect(alarms(rig)).toEqual([]);
+    answer = { pending: [of('a')], ready: [of('b'), of('a'), of('d')] };
+    expect(await polled()).toMatchObject({
+      records: 4,
+      repeated: 1,
+      created: 1,
+      confirmed: 2,
+      superseded: 0,
+    });
+    const { total: _total, ...bare } = of('e');
+    answer = { ready: [of('a')], archive: [{ ...bare, code: 5, one: 1, two: 2, three: 3, four: 4 }] };
+    expect(await polled()).toMatchObject({ records: 1, confirmed: 1 });
+    expect(alarms(rig)).toEqual(['orders.lists']);
+    expect(freshness(rig)).toBe('degraded');
+    answer = { ready: [of('a')] };
+    await polled();
+    expect(alarms(rig)).toEqual([]);
+  });
+
+  it('takes nothing in the place of a list for no orders, and says why the platform refuses', async () => {
+    const rig = storeRig();
+    let answer: unknown = { success: true, data: null };
+    const { orderPoll } = await rig.services(async (request, pass) =>
+      isList(request) ? json(answer) : pass(),
+    );
+    expect(await rig.run(orderPoll.poll())).toMatchObject({ records: 0, unreadLists: [] });
+    await rig.clock.advance(1_000);
+    expect([freshness(rig), alarms(rig)]).toEqual(['ok', []]);
+    answer = { success: false, message: 'The dates are too far apart.', data: [] };
+    const refusal = { code: 'platform-refused', message: 'The dates are too far apart.' };
+    await expect(rig.run(orderPoll.poll())).rejects.toMatchObject(refusal);
+    await rig.clock.advance(1_000);
+    expect(rig.rows("SELECT state, message FROM freshness WHERE subject = 'orders.poll'")).toEqual([
+      { state: 'failing', message: refusal.message },
+    ]);
+  });
+
   it('of few days does not end what one of more days found, also after a restart', async () => {
     const rig = storeRig({ platform: { shape: { envelope: 'docs' } } });
     // The days long ago have more pages than are asked for, and a record that is no order.
