@@ -48,6 +48,7 @@ const RULES = [
   'orders/field-aliases.ts',
   'orders/field-values.ts',
   'orders/order-reader.ts',
+  'orders/order-lists.ts',
   'orders/poll-window.ts',
   'outbox/change.ts',
   'outbox/csv.ts',
@@ -59,6 +60,7 @@ const RULES = [
   'outbox/hold-back.ts',
   'hooks/hook.ts',
   'health/facts.ts',
+  'health/hub-findings.ts',
   'health/retention-rules.ts',
   'health/findings.ts',
   'health/speech.ts',
@@ -75,7 +77,7 @@ const SENT_TO_BROWSERS = ['core/folding.ts', 'health/speech.ts'];
  */
 const DOORS: Record<string, readonly string[]> = {
   platform: ['client', 'platform', 'schemas', 'tokens', 'transport', 'way'],
-  catalog: ['catalog-store', 'product', 'sweep', 'unmapped'],
+  catalog: ['catalog-store', 'product', 'sweep', 'sweep-loop', 'unmapped'],
   orders: [
     ...[
       'callback-log',
@@ -85,6 +87,7 @@ const DOORS: Record<string, readonly string[]> = {
       'mirror',
       'mirrored-order',
       'order',
+      'order-lists',
       'order-loop',
       'person',
     ],

@@ -161,6 +161,7 @@ async function build(options: ServicesOptions, releasers: Releasers) {
         const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
         await mirror.save([{ kind: 'unreadable', unreadable }]);
       },
+      alarms: mirror.health,
       clock,
       pageSize: config.catalog.pageSize,
     }),

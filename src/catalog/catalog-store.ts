@@ -29,6 +29,13 @@ export interface DoubtfulProduct {
   sku: string | null;
 }
 
+/** How far the products of all branches have vanished in one reading of all branches. */
+export interface Vanishing {
+  /** Number of products before the reading. */
+  of: number;
+  vanished: number;
+}
+
 export interface CompletedSweep {
   branch: Branch;
   /** State of the mirror before the first page was requested. */
@@ -38,8 +45,30 @@ export interface CompletedSweep {
   /** Ids of all products on the pages. */
   seen: ReadonlySet<string>;
   /** When the branch's values were read, if they come from other branches' lists instead of the branch's own. */
-  readUntilMs?: number;
+  readUntilMs?: number | undefined;
+  /** Time of the schedule for which the branch was read; left out for any other reading. */
+  scheduledMs?: number | undefined;
+  /** What vanished in the branches before; left out if only this branch is read. */
+  vanishing?: Vanishing | undefined;
 }
+
+export interface SweepEnd {
+  /** Number of products marked as vanished. */
+  vanished: number;
+  /** Number of missing products that are kept, because they are most of the branch's, or of all. */
+  doubted: number;
+}
+
+/** A branch whose list lacks most products, and since when. */
+export interface DoubtedBranch {
+  branch: string;
+  missing: number;
+  products: number;
+  since: string;
+}
+
+/** Largest difference between two correct clocks. */
+const FUTURE_MS = 300_000;
 
 /** Returns the key of a configured branch in the tables `sweeps` and `branch_products`. */
 export function branchKey(branch: Branch): string {
@@ -63,10 +92,20 @@ function statements(db: Database.Database) {
     forgetDigests: () =>
       db.prepare<string[]>('UPDATE branch_products SET digest = NULL WHERE product_id = ? AND digest <> ?'),
     listed: () =>
-      db.prepare<[string], DoubtfulProduct>(`
-      SELECT product_id AS productId,
-        (SELECT min(sku) FROM skus s WHERE s.product_id = b.product_id) AS sku
+      db.prepare<[string], DoubtfulProduct & { missingSince: string | null; isElsewhere: number }>(`
+      SELECT product_id AS productId, missing_since AS missingSince,
+        (SELECT min(sku) FROM skus s WHERE s.product_id = b.product_id) AS sku,
+        EXISTS (SELECT 1 FROM branch_products o WHERE o.product_id = b.product_id AND o.branch <> b.branch) AS isElsewhere
       FROM branch_products b WHERE branch = ?`),
+    setMissing: () =>
+      db.prepare<(string | null)[]>(
+        'UPDATE branch_products SET missing_since = ? WHERE branch = ? AND product_id = ?',
+      ),
+    doubted: () =>
+      db.prepare<[], DoubtedBranch>(`
+      SELECT branch, sum(missing_since IS NOT NULL) AS missing, count(*) AS products, min(missing_since) AS since
+      FROM branch_products GROUP BY branch HAVING missing > 0`),
+    size: () => db.prepare<[], number>('SELECT count(*) FROM products WHERE vanished_at IS NULL').pluck(),
     // The cross joins keep SQLite from beginning with all stocks of the branch for each product.
     rowCounts: () =>
       db.prepare<[{ branch: string }], { productId: string; rows: number }>(`
@@ -114,6 +153,9 @@ function statements(db: Database.Database) {
         started_at = excluded.started_at, completed_at = excluded.completed_at,
         completed_ms = excluded.completed_ms, as_of_seq = excluded.as_of_seq,
         pages = excluded.pages, products = excluded.products`),
+    // The stocks of the missing products were not read, so they keep the time of the reading before.
+    putDoubtedSweep: () =>
+      db.prepare<string[]>('UPDATE sweeps SET started_at = ?, completed_at = ? WHERE branch = ?'),
     sizes: () => db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM sweeps'),
     dropSweep: () => db.prepare<[string]>('DELETE FROM sweeps WHERE branch = ?'),
     // Finds the branches with one index step for each, instead of reading all rows.
@@ -188,7 +230,10 @@ export class CatalogStore {
 
   /** Returns products that the branch listed before but that are not in `seen`. */
   unlisted(branch: Branch, seen: ReadonlySet<string>): DoubtfulProduct[] {
-    return this.#sql.listed.all(branchKey(branch)).filter(({ productId }) => !seen.has(productId));
+    return this.#sql.listed
+      .all(branchKey(branch))
+      .filter(({ productId }) => !seen.has(productId))
+      .map(({ productId, sku }) => ({ productId, sku }));
   }
 
   /**
@@ -203,24 +248,44 @@ export class CatalogStore {
   }
 
   /**
-   * Ends a complete and consistent sweep. A product that no branch lists any more is marked as vanished. Returns the
-   * number of marked products.
+   * Ends a complete and consistent sweep. A product that no branch lists any more is marked as vanished. If most of a
+   * branch's products, or of all, are missing, they are kept until a reading for a later time of the schedule lacks
+   * them too.
    */
-  completeSweep({ branch, mark, startedAtMs, pages, seen, readUntilMs }: CompletedSweep): number {
+  completeSweep(sweep: CompletedSweep): SweepEnd {
     return this.#transaction(() => {
+      const { branch, mark, startedAtMs, pages, seen, readUntilMs } = sweep;
       const key = branchKey(branch);
       const { subsidiaryId } = branch;
       const nowMs = this.#clock.nowMs();
       const at = isoUtc(nowMs);
-      let vanished = 0;
-      for (const { productId } of this.unlisted(branch, seen)) {
-        if (this.#unlist(key, productId, at)) vanished += 1;
+      const listed = this.#sql.listed.all(key);
+      for (const { productId, missingSince } of listed) {
+        if (missingSince !== null && seen.has(productId)) this.#sql.setMissing.run(null, key, productId);
+      }
+      const missing = listed.filter(({ productId }) => !seen.has(productId));
+      const { of, vanished: before } = sweep.vanishing ?? { of: this.#sql.size.get() ?? 0, vanished: 0 };
+      const vanishing = before + missing.filter(({ isElsewhere }) => isElsewhere === 0).length;
+      const areMost = missing.length * 2 > listed.length || vanishing * 2 > of;
+      let [vanished, doubted] = [0, 0];
+      for (const { productId, missingSince } of missing) {
+        const sinceMs = missingSince === null ? Number.POSITIVE_INFINITY : Date.parse(missingSince);
+        if (areMost && !(sinceMs < (sweep.scheduledMs ?? Number.NEGATIVE_INFINITY))) {
+          doubted += 1;
+          // No time yet, or one that a wrong clock noted in the future.
+          if (sinceMs > nowMs + FUTURE_MS) this.#sql.setMissing.run(at, key, productId);
+        } else if (this.#unlist(key, productId, at)) vanished += 1;
         else if (subsidiaryId !== null) {
           this.#sql.dropStocksOf.run(subsidiaryId, productId);
           this.#sql.dropMappingsOf.run(subsidiaryId, productId);
         }
       }
+      if (sweep.vanishing) sweep.vanishing.vanished += vanished;
       if (readUntilMs !== undefined) this.#list(key, seen);
+      if (doubted > 0) {
+        this.#sql.putDoubtedSweep.run(isoUtc(startedAtMs), at, key);
+        return { vanished, doubted };
+      }
       this.#sql.putSweep.run({
         branch: key,
         subsidiaryId,
@@ -235,8 +300,18 @@ export class CatalogStore {
       // The sweep shows which orders the platform has subtracted, so counts of stocks with order steps are computed
       // again.
       this.#sql.moveOrdered.run({ subsidiaryId });
-      return vanished;
+      return { vanished, doubted };
     });
+  }
+
+  /** Returns the branches whose list lacks products that are kept. */
+  doubted(): DoubtedBranch[] {
+    return this.#sql.doubted.all();
+  }
+
+  /** Returns the number of products that have not vanished. */
+  size(): number {
+    return this.#sql.size.get() ?? 0;
   }
 
   /**

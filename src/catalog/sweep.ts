@@ -1,8 +1,6 @@
-import { type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
-import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
-import type { Log } from '../core/log.ts';
-import { LOCKED_OUT_LOOK_MS, rest, retryDelayMs, Waker } from '../core/loop.ts';
-import type { Clock, Random, Schedule } from '../core/time.ts';
+import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
+import { asTillsyncError, counted, hasCode, TillsyncError } from '../core/errors.ts';
+import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions } from '../platform/platform.ts';
@@ -13,6 +11,8 @@ import {
   type CompletedSweep,
   type DoubtfulProduct,
   type ReadMark,
+  type SweepEnd,
+  type Vanishing,
 } from './catalog-store.ts';
 import { CrossBranchListing } from './cross-branch.ts';
 import type { Branch } from './product.ts';
@@ -46,8 +46,8 @@ export interface SweepTarget {
   product(record: ProductRecord, mark: ReadMark): Promise<unknown>;
   /** Called for an entry that cannot be read as a product. */
   unreadable(text: string): Promise<void>;
-  /** Ends a complete and consistent sweep. Returns the number of products marked as vanished. */
-  end(sweep: CompletedSweep): Promise<number>;
+  /** Ends a complete and consistent sweep. */
+  end(sweep: CompletedSweep): Promise<SweepEnd>;
 }
 
 export interface SweepRequest extends CallOptions {
@@ -56,6 +56,8 @@ export interface SweepRequest extends CallOptions {
   onBranch?: (branch: Branch) => void;
   /** Called while this process waits because another process is sweeping. */
   onBusy?: () => void;
+  /** Time of the schedule for which the catalogue is read; left out for any other reading. */
+  scheduledMs?: number | undefined;
 }
 
 /** State that the sweeps of all branches share. */
@@ -68,6 +70,7 @@ interface SweepSoFar {
   readUntilMs: number;
   /** Ids of products that were requested by themselves. One answer covers all branches, so none is requested twice. */
   asked: Set<string>;
+  vanishing: Vanishing;
 }
 
 export interface SweepReport {
@@ -76,6 +79,8 @@ export interface SweepReport {
   pages: number;
   written: number;
   vanished: number;
+  /** Number of missing products that are kept, because most are missing. */
+  doubted: number;
   unreadable: number;
   /** Number of restarts because the list shifted while it was read. */
   restarts: number;
@@ -149,9 +154,9 @@ export class CatalogSweep {
       return undefined;
     }
     if (!(await this.#askForExcess(soFar))) return undefined;
-    const vanished = await this.#target.end({ branch, mark, startedAtMs, pages: 1, seen, readUntilMs });
+    const end = await this.#end({ branch, mark, startedAtMs, pages: 1, seen, readUntilMs });
     this.#request.onProgress?.(seen.size, totalDocs);
-    return { branch, products: seen.size, pages: 1, written, vanished, unreadable: 0, restarts: 0 };
+    return { branch, products: seen.size, pages: 1, written, ...end, unreadable: 0, restarts: 0 };
   }
 
   /**
@@ -167,6 +172,11 @@ export class CatalogSweep {
     for (const { productId } of first) asked.add(productId);
     await this.#askFor(first);
     return excess.length <= ASK_MAX;
+  }
+
+  #end(sweep: CompletedSweep): Promise<SweepEnd> {
+    const { scheduledMs } = this.#request;
+    return this.#target.end({ ...sweep, scheduledMs, vanishing: this.#soFar?.vanishing });
   }
 
   async #whole(): Promise<SweepReport> {
@@ -186,9 +196,9 @@ export class CatalogSweep {
       if (missing.length <= ASK_MAX) {
         for (const productId of await this.#askFor(missing)) pass.seen.add(productId);
       }
-      const vanished = await this.#target.end(pass);
+      const end = await this.#end(pass);
       const { pages, unreadable, seen } = pass;
-      return { branch, products: seen.size, pages, written, vanished, unreadable, restarts };
+      return { branch, products: seen.size, pages, written, ...end, unreadable, restarts };
     }
     throw new TillsyncError(
       'platform-garbled',
@@ -311,6 +321,7 @@ interface LeasedSweepOptions extends SweepOptions {
   leases: Leases;
   /** Puts a list entry that cannot be read as a product into quarantine. */
   quarantine: (text: string) => Promise<void>;
+  alarms: Alarms;
 }
 
 /**
@@ -327,8 +338,9 @@ export class LeasedSweep {
   /** Starts a sweep of all configured branches. The branches with most products in their last sweep are first. */
   begin(branches: readonly Branch[]): { largestFirst: Branch[]; soFar: SweepSoFar } {
     const { stores, clock } = this.#o;
-    const { sizes, mark } = stores.read(({ catalog }) => ({
+    const { sizes, size, mark } = stores.read(({ catalog }) => ({
       sizes: catalog.sizes(),
+      size: catalog.size(),
       mark: catalog.readMark(),
     }));
     const sizeOf = (branch: Branch) => sizes.get(branchKey(branch)) ?? 0;
@@ -341,6 +353,7 @@ export class LeasedSweep {
         startedAtMs,
         readUntilMs: startedAtMs,
         asked: new Set(),
+        vanishing: { of: size, vanished: 0 },
       },
     };
   }
@@ -385,14 +398,31 @@ export class LeasedSweep {
       end: (sweep) => write((catalog) => catalog.completeSweep(sweep)),
     };
     try {
-      return await new CatalogSweep(this.#o, branch, target, request, soFar).run();
+      const report = await new CatalogSweep(this.#o, branch, target, request, soFar).run();
+      this.#noteDoubt();
+      return report;
     } finally {
       await lease.release();
     }
   }
+
+  /** Raises or ends the alarm about lists that lack most products. */
+  #noteDoubt(): void {
+    const { alarms, stores } = this.#o;
+    const doubted = stores.read(({ catalog }) => catalog.doubted());
+    const named = doubted.slice(0, NAMED_MAX).map(({ branch, missing, products, since }) => {
+      const of = `${missing} of ${counted(products, 'product')}`;
+      return `${branch.replace(/^ext:/, '')}: ${of} missing since ${since.slice(0, 16)}Z`;
+    });
+    const names = named.join('; ') + (doubted.length > NAMED_MAX ? '; …' : '');
+    const text = `Products missing from the platform's list: ${names}. They are kept until the next scheduled reading lacks them too.`;
+    alarms.note('catalog.shrunk', doubted.length > 0 ? text : null);
+  }
 }
 
-interface SweepAllOptions {
+const NAMED_MAX = 5;
+
+export interface SweepAllOptions {
   sweep: Pick<LeasedSweep, 'sweep' | 'begin' | 'end'>;
   branches: readonly Branch[];
   freshness: FreshnessBoard;
@@ -437,7 +467,6 @@ export async function sweepAll(
 
 /** If the platform refuses the first lists, so many of them are enough to assume that it refuses all. */
 const REFUSED_MAX = 3;
-const NAMED_MAX = 5;
 
 function refusedLists(refused: readonly { branch: Branch; error: TillsyncError }[]): TillsyncError {
   const names = refused
@@ -477,96 +506,4 @@ export async function sweepNow(
   }
   // The sweep of one branch says nothing about the others, so the catalogue's freshness is not changed.
   return [await catalogSweep.sweep(request.branch, request)];
-}
-
-/** A request for an early sweep. The next sweep clears it when it starts. */
-export class SweepTrigger {
-  readonly waker: Waker;
-  #isOpen = false;
-
-  constructor(clock: Clock) {
-    this.waker = new Waker(clock);
-  }
-
-  get isOpen(): boolean {
-    return this.#isOpen;
-  }
-
-  request(): void {
-    if (this.#isOpen) return;
-    this.#isOpen = true;
-    this.waker.wake();
-  }
-
-  clear(): void {
-    this.#isOpen = false;
-  }
-}
-
-interface SweepLoopOptions extends SweepAllOptions {
-  schedule: Schedule;
-  /**
-   * Returns the start of the oldest of the branches' last complete sweeps. If a branch has none, returns undefined,
-   * and the first sweep is due at once.
-   */
-  sweptMs: () => number | undefined;
-  /** Returns false while no call can succeed until a person brings new tokens. */
-  mayCall: () => boolean;
-  trigger: SweepTrigger;
-  clock: Clock;
-  random: Random;
-  log: Log;
-  beat: () => void;
-}
-
-/**
- * Sweeps the catalogue by the schedule. A missed or unfinished sweep is repeated as soon as possible, because a
- * machine that is off each night would otherwise never sweep.
- */
-export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal): Promise<void> {
-  const { branches, schedule, sweptMs, mayCall, trigger, clock, random, log, freshness, beat } = options;
-  const isOff = branches.length === 0;
-  if (isOff) {
-    freshness.report('catalog.sweep', 'off', 'No branches are configured, so no catalogue is mirrored.');
-  }
-  const startMs = clock.nowMs();
-  const lastMs = isOff ? startMs : sweptMs();
-  let dueMs = lastMs === undefined ? startMs : schedule.nextAfter(Math.min(lastMs, startMs));
-  /**
-   * Returns when the next sweep is due. It is computed again each time, because a clock that was ahead may have been
-   * set back.
-   */
-  const due = () => {
-    dueMs = Math.min(dueMs, schedule.nextAfter(clock.nowMs()));
-    return dueMs;
-  };
-  /** Pauses for `restMs`, even if the clock jumps or a sweep is requested. The next sweep is due afterwards. */
-  const again = async (restMs: number) => {
-    await rest(clock, restMs, signal, beat);
-    dueMs = clock.nowMs();
-  };
-  let failures = 0;
-  while (!signal.aborted) {
-    await trigger.waker.until(due, signal, beat);
-    if (signal.aborted) return;
-    if (clock.nowMs() < due() && !trigger.isOpen) continue;
-    trigger.clear();
-    if (!isOff && !mayCall()) {
-      await again(LOCKED_OUT_LOOK_MS);
-      continue;
-    }
-    try {
-      if (!isOff) {
-        const request = { signal, onWait: beat, onBusy: beat, onProgress: beat };
-        log.info({ branches: await sweepAll(options, request) }, 'catalogue swept');
-      }
-      failures = 0;
-      dueMs = schedule.nextAfter(clock.nowMs());
-    } catch (error) {
-      if (signal.aborted) return;
-      failures += 1;
-      log.warn({ err: error, failures }, 'the catalogue was not swept whole');
-      await again(retryDelayMs(failures, error, random));
-    }
-  }
 }

@@ -92,7 +92,7 @@ const products = command({
           progress.step('another process is reading the catalogue; waiting until it has ended');
         },
       });
-      const isPartial = reports.some((report) => report.unreadable > 0);
+      const isPartial = reports.some(({ unreadable, doubted }) => unreadable > 0 || doubted > 0);
       return {
         json: { branches: reports },
         text: reports.map(productsText).join(''),
@@ -101,10 +101,16 @@ const products = command({
     }),
 });
 
-function productsText({ branch, products, pages, written, vanished, unreadable }: SweepReport): string {
+function productsText(report: SweepReport): string {
+  const { branch, products, pages, written, vanished, doubted, unreadable } = report;
   const read = `${counted(products, 'product')} on ${counted(pages, 'page')}`;
   const lines = [`${branchName(branch)}: ${read}, ${written} new or changed.`];
   if (vanished > 0) lines.push(`${vanished} no longer listed.`);
+  if (doubted > 0) {
+    lines.push(
+      `${counted(doubted, 'product')} missing from the list, most of those known. They are kept until the next scheduled reading lacks them too.`,
+    );
+  }
   if (unreadable > 0) lines.push(unreadableLine(unreadable));
   return `${lines.map(printable).join('\n')}\n`;
 }

@@ -32,6 +32,7 @@ export type AlarmKey =
   | 'clock.wrong'
   | 'clock.off'
   | 'mirror.locked'
+  | 'catalog.shrunk'
   | 'catalog.unmapped'
   | 'catalog.unmapped-ordered'
   | 'hub.unassigned'

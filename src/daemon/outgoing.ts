@@ -1,7 +1,7 @@
 import { OutboxSender } from '../app/outbox-sender.ts';
 import type { Services, ServicesOptions } from '../app/services.ts';
 import { storagePaths } from '../app/storage.ts';
-import { SweepTrigger, sweepLoop } from '../catalog/sweep.ts';
+import { SweepTrigger, sweepLoop } from '../catalog/sweep-loop.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import type { Counters } from '../health/counters.ts';
 import { retentionLoop } from '../health/retention.ts';

@@ -1,5 +1,6 @@
 import { findProducts } from '../app/read-only-services.ts';
 import type { Services } from '../app/services.ts';
+import type { SweepEnd } from '../catalog/catalog-store.ts';
 import {
   asKept,
   type Branch,
@@ -229,14 +230,14 @@ class Comparer implements SweepTarget {
     this.#compare(record, mark, undefined);
   }
 
-  async end({ seen }: { seen: ReadonlySet<string> }): Promise<number> {
+  async end({ seen }: { seen: ReadonlySet<string> }): Promise<SweepEnd> {
     const subsidiaryId = this.#branch.subsidiaryId ?? this.#branch.externalId;
     for (const { productId } of this.#stores.read(({ catalog }) => catalog.unlisted(this.#branch, seen))) {
       const field = 'product';
       const difference = { productId, sku: null, subsidiaryId, field, mirror: 'listed', platform: null };
       this.byProduct.set(productId, [difference]);
     }
-    return 0;
+    return { vanished: 0, doubted: 0 };
   }
 
   /** A comparison stores no unreadable entries; the mirror's own sweep does. */

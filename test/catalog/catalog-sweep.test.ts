@@ -26,6 +26,7 @@ let shelf: ProductRecord[];
 let calls: { page: number; limit: number }[];
 let gets: string[];
 let quarantined: string[];
+let doubt: string | null;
 let beforePage: (page: number, call: number) => void;
 let shape: (page: ProductPage, asked: ProductListQuery) => ProductPage;
 
@@ -36,6 +37,7 @@ beforeEach(() => {
   calls = [];
   gets = [];
   quarantined = [];
+  doubt = null;
   beforePage = () => {};
   shape = (page) => page;
 });
@@ -45,7 +47,7 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-function sweep(pageSize = 10) {
+function sweep(pageSize = 10, scheduledMs?: number) {
   const run = new LeasedSweep({
     platform: {
       async productList(query, options) {
@@ -67,10 +69,15 @@ function sweep(pageSize = 10) {
     stores,
     leases: tempState(mirrorClock).leases,
     quarantine: async (text) => void quarantined.push(text),
+    alarms: {
+      note(_key, trouble) {
+        doubt = trouble;
+      },
+    },
     clock: mirrorClock,
     pageSize,
   });
-  return run.sweep(BRANCH);
+  return run.sweep(BRANCH, { scheduledMs });
 }
 
 const mirrored = (state: 'there' | 'vanished' = 'there') =>
@@ -137,21 +144,59 @@ describe('a sweep', () => {
     await sweep();
     const all = shelf;
     beforePage = (_page, call) => {
-      shelf = call === 1 ? all.slice(0, 20) : all;
+      shelf = call === 1 ? all.slice(0, 35) : all;
     };
     calls = [];
     await sweep(100);
     expect(mirrored('vanished')).toEqual([]);
     beforePage = () => {
-      shelf = all.slice(0, 20);
+      shelf = all.slice(0, 35);
     };
-    expect(await sweep(100)).toMatchObject({ vanished: 40 });
-    expect(mirrored()).toEqual(ids(all.slice(0, 20)));
+    expect(await sweep(100)).toMatchObject({ vanished: 25 });
+    expect(mirrored()).toEqual(ids(all.slice(0, 35)));
     beforePage = () => {
       shelf = all;
     };
     await sweep(100);
     expect(mirrored()).toEqual(ids(all));
+  });
+
+  it.each([
+    ['every product', 60, 0],
+    ['most of few products', 5, 2],
+  ])('believes that %s is gone only at the next reading of the schedule', async (_what, count, left) => {
+    const all = items(count);
+    const rows = () =>
+      mirror.read((db) => ({
+        skus: db.prepare('SELECT count(*) FROM skus').pluck().get(),
+        stocks: db.prepare('SELECT count(*) FROM stocks').pluck().get(),
+        ids: db.prepare('SELECT count(*) FROM integrations').pluck().get(),
+      }));
+    shelf = all;
+    await sweep(100);
+    shelf = all.slice(0, left);
+    const nightMs = mirrorClock.nowMs();
+    await mirrorClock.advance(5_000);
+    // Readings for the same time of the schedule and those by command, however many, say it once.
+    for (const scheduledMs of [nightMs, undefined, undefined, nightMs]) {
+      expect(await sweep(100, scheduledMs)).toMatchObject({ vanished: 0, doubted: count - left });
+    }
+    expect(mirrored()).toEqual(ids(all));
+    expect(rows()).toEqual({ skus: count, stocks: count, ids: count });
+    expect(doubt).toContain(`s1: ${count - left} of ${count} products missing since`);
+    // A reading with all of them ends the doubt.
+    shelf = all;
+    expect(await sweep(100)).toMatchObject({ vanished: 0, doubted: 0, written: 0 });
+    expect(doubt).toBeNull();
+    shelf = all.slice(0, left);
+    await mirrorClock.advance(60_000);
+    const nextMs = mirrorClock.nowMs();
+    await mirrorClock.advance(5_000);
+    expect(await sweep(100, nextMs)).toMatchObject({ vanished: 0, doubted: count - left });
+    await mirrorClock.advance(60_000);
+    expect(await sweep(100, mirrorClock.nowMs())).toMatchObject({ vanished: count - left, doubted: 0 });
+    expect(mirrored()).toEqual(ids(shelf));
+    expect(doubt).toBeNull();
   });
 
   it('takes nothing for vanished when it breaks off, or when the list never holds still', async () => {

@@ -80,13 +80,39 @@ describe('a sweep', () => {
         seen: new Set(ids),
       });
     expect(out.store.unlisted(S1, new Set(['p1']))).toEqual([{ productId: 'p2', sku: '20' }]);
-    expect(end(S1, ['p1'])).toBe(0);
+    expect(end(S1, ['p1']).vanished).toBe(0);
     expect(out.catalog.productOf('20')).toBe('p2');
-    expect(end(S2, ['p1'])).toBe(1);
+    expect(end(S2, ['p1']).vanished).toBe(1);
     expect(out.catalog.productOf('20')).toBeUndefined();
     expect(out.catalog.byExternalId('C')).toEqual([]);
     out.sweep([TEA, CAKE]);
     expect(out.catalog.byExternalId('C')).toHaveLength(1);
+  });
+
+  it('keeps most of all products, though no branch lacks most of its own', () => {
+    const out = outgoing();
+    const listed = (ids: string) => [...ids].map((id) => product(id, id, [{ sku: `1${id}`, stocks: {} }]));
+    const all = { s1: 'abcde', s2: 'cdefg' };
+    for (const [branch, ids] of [
+      [S1, all.s1],
+      [S2, all.s2],
+    ] as const)
+      out.store.applyPage(branch, listed(ids), out.store.readMark());
+    const vanishing = { of: out.store.size(), vanished: 0 };
+    const end = (branch: typeof S1, ids: string, scheduledMs?: number) =>
+      out.store.completeSweep({
+        branch,
+        mark: out.store.readMark(),
+        startedAtMs: 0,
+        pages: 1,
+        seen: new Set(ids),
+        scheduledMs,
+        vanishing,
+      });
+    expect(end(S1, 'cde')).toEqual({ vanished: 2, doubted: 0 });
+    expect(end(S2, 'cde')).toEqual({ vanished: 0, doubted: 2 });
+    expect(out.catalog.productOf('1f')).toBe('f');
+    expect(end(S2, 'cde', out.clock.nowMs() + 1)).toEqual({ vanished: 2, doubted: 0 });
   });
 
   it('forgets what a branch listed that is configured no more', () => {

@@ -91,6 +91,7 @@ async function sweep(refused: readonly string[] = []) {
     clock,
     leases: tempState(clock).leases,
     quarantine: async () => {},
+    alarms: { note() {} },
     pageSize: PAGE,
   });
   const freshness = { report() {}, ok() {} };

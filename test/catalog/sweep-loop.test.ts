@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { CrossBranchListing } from '../../src/catalog/cross-branch.ts';
 import type { Branch } from '../../src/catalog/product.ts';
-import { SweepTrigger, sweepLoop } from '../../src/catalog/sweep.ts';
+import { SweepTrigger, sweepLoop } from '../../src/catalog/sweep-loop.ts';
 import { cronSchedule } from '../../src/config/schedule.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -15,6 +15,7 @@ const begin = (branches: readonly Branch[]) => ({
     startedAtMs: 0,
     readUntilMs: 0,
     asked: new Set<string>(),
+    vanishing: { of: 0, vanished: 0 },
   },
 });
 
@@ -26,14 +27,29 @@ function daemonAt(startMs: number, sweptMs: number | undefined) {
   const clock = new FakeClock(startMs);
   const ending = new AbortController();
   const sweptAt: number[] = [];
+  const servedMs: (number | undefined)[] = [];
+  const faults: TillsyncError[] = [];
+  const trigger = new SweepTrigger(clock);
   const running = sweepLoop(
     {
       sweep: {
         begin,
         end: async () => {},
-        sweep: async (branch) => {
+        sweep: async (branch, request) => {
           sweptAt.push(clock.nowMs());
-          return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
+          servedMs.push(request?.scheduledMs);
+          const fault = faults.shift();
+          if (fault) throw fault;
+          return {
+            branch,
+            products: 1,
+            pages: 1,
+            written: 0,
+            vanished: 0,
+            doubted: 0,
+            unreadable: 0,
+            restarts: 0,
+          };
         },
       },
       branches: [{ subsidiaryId: 's1', externalId: null }],
@@ -41,7 +57,7 @@ function daemonAt(startMs: number, sweptMs: number | undefined) {
       schedule: cronSchedule('30 4 * * *', 'UTC'),
       sweptMs: () => sweptMs,
       mayCall: () => true,
-      trigger: new SweepTrigger(clock),
+      trigger,
       clock,
       random: seededRandom(1),
       log: silentLog,
@@ -53,7 +69,7 @@ function daemonAt(startMs: number, sweptMs: number | undefined) {
     ending.abort();
     await running;
   };
-  return { clock, sweptAt, stop };
+  return { clock, sweptAt, servedMs, faults, trigger, stop };
 }
 
 /** Starts a loop at noon and returns how often it swept its only branch within this many hours. */
@@ -85,6 +101,23 @@ it('a catalogue that was read by a clock two months ahead is read the next night
   expect(sweptAt.slice(1)).toEqual([NOON_MS + 16.5 * HOUR_MS, NOON_MS + 40.5 * HOUR_MS]);
 });
 
+it('a reading serves a time of the schedule only if it was due then, also when it is tried again', async () => {
+  const { clock, sweptAt, servedMs, faults, trigger, stop } = daemonAt(NOON_MS, NOON_MS - 7.5 * HOUR_MS);
+  trigger.request();
+  await clock.advance(1_000);
+  expect(servedMs).toEqual([undefined]);
+  faults.push(new TillsyncError('platform-failed', 'It failed.'));
+  await clock.advance(17 * HOUR_MS);
+  const nightMs = NOON_MS + 16.5 * HOUR_MS;
+  expect(servedMs).toEqual([undefined, nightMs, nightMs]);
+  expect(sweptAt[2]).toBeGreaterThan(nightMs);
+  faults.push(new TillsyncError('platform-failed', 'It failed.'));
+  trigger.request();
+  await clock.advance(HOUR_MS);
+  expect(servedMs).toEqual([undefined, nightMs, nightMs, undefined, undefined]);
+  await stop();
+});
+
 it.each([
   ['failed at the platform', 'platform-failed'],
   ['met nobody', 'platform-unreachable'],
@@ -105,7 +138,16 @@ it.each([
           sweep: async (branch) => {
             tries += 1;
             if (isDown) throw new TillsyncError(code, 'It failed.');
-            return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
+            return {
+              branch,
+              products: 1,
+              pages: 1,
+              written: 0,
+              vanished: 0,
+              doubted: 0,
+              unreadable: 0,
+              restarts: 0,
+            };
           },
         },
         branches: [{ subsidiaryId: 's1', externalId: null }],

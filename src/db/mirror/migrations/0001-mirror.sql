@@ -215,6 +215,8 @@ CREATE TABLE branch_products (
   branch TEXT NOT NULL,
   product_id TEXT NOT NULL,
   digest TEXT,
+  -- Since when the branch's list lacks it without being believed, because it lacks most products; NULL: listed.
+  missing_since TEXT,
   PRIMARY KEY (branch, product_id)
 ) WITHOUT ROWID;
 
