@@ -16,10 +16,10 @@ const orders = command({
     '--no-wait': WAIT,
     '--from <day>': 'first day to ask for, YYYY-MM-DD in the calendar of the company',
     '--to <day>': 'last day to ask for; without it the first day',
-    '--wide': 'reach back to the oldest order whose life has not ended',
+    '--wide': 'reach back to the oldest open order; days before orders.wide_days take two minutes each',
   },
   async run(context) {
-    const { from, to, wide } = context.options;
+    const { from, to, wide, wait } = context.options;
     const window = windowOf(from, to);
     if (window && wide) {
       throw new TillsyncError('usage', '--wide chooses the days itself, so it stands without --from.');
@@ -32,14 +32,25 @@ const orders = command({
         ...(wide && { wide }),
         onProgress: (done, total) => progress.count('orders', done, total),
       });
-      if (window || wide) {
-        const { startDate, endDate } = report.window;
-        const detail = `${report.created} new, ${report.changed} changed`;
-        await note({ action: 'sync.orders', subject: `${startDate} to ${endDate}`, detail });
+      const reports = [report];
+      // Each window of old days has to wait for the rate limit.
+      const older = wide && wait ? services.orderPoll.oldWindows() : [];
+      for (const days of older) {
+        progress.step(`asking the platform for orders of ${days.startDate} to ${days.endDate}`);
+        reports.push(await services.orderPoll.poll({ ...call, window: days, isOld: true }));
       }
-      const isCut = report.morePages || report.unreadLists.some(({ mayBeOrders }) => mayBeOrders);
-      const isPartial = report.unreadable > 0 || isCut;
-      return { json: report, text: ordersText(report), exit: isPartial ? EXIT.partial : EXIT.done };
+      if (window || wide) {
+        for (const { window: days, created, changed } of reports) {
+          const detail = `${created} new, ${changed} changed`;
+          await note({ action: 'sync.orders', subject: `${days.startDate} to ${days.endDate}`, detail });
+        }
+      }
+      const isPartial = reports.some(
+        ({ unreadable, morePages, unreadLists }) =>
+          unreadable > 0 || morePages || unreadLists.some(({ mayBeOrders }) => mayBeOrders),
+      );
+      const json = older.length === 0 ? report : { ...report, older: reports.slice(1) };
+      return { json, text: reports.map(ordersText).join(''), exit: isPartial ? EXIT.partial : EXIT.done };
     });
   },
 });

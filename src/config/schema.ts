@@ -154,7 +154,7 @@ export const FILE = z.object({
     wideDays: key(
       value.wholeNumber(0, 366),
       30,
-      'How many days back a wider look goes, for orders that change late.',
+      'How many days back a wider look goes, for orders that change late. Open orders of earlier days, up to 366 days back, are requested by their days, in turn.',
     ),
     wideEveryMs: key(value.duration(MINUTE, 30 * DAY), '1h', 'How often the wider look is taken.'),
     pageParameter: key(

@@ -14,7 +14,6 @@ import {
   isCatalogueCut,
   isLockedOut,
   isUnsafe,
-  linkIs,
   NO_TOKENS,
   NOT_RUNNING,
   neverCalled,

@@ -5,7 +5,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
 import { type ExtraSpellings, SPELLING_TABLES } from './field-aliases.ts';
 import type { StatusWords } from './field-values.ts';
-import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from './order.ts';
+import { type ImportReport, isEnded, type OrderObservation, type OrderOutcome, type Unreadable } from './order.ts';
 import { chooseOrders, type ReadingRules } from './order-lists.ts';
 import { readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
@@ -79,6 +79,7 @@ interface AnswerImportOptions extends ReadingRules {
   observedAtMs: number;
   asOfSeq: number;
   asOfHeldId: number;
+  isOld?: boolean | undefined;
 }
 
 /** A record that must be written to the mirror. */
@@ -168,7 +169,7 @@ export class AnswerImport {
   }
 
   #prepareOne(db: Database.Database, bytes: Buffer): PreparedRecord | undefined {
-    const { digestOf, spellings, observedAtMs, asOfSeq, asOfHeldId } = this.#options;
+    const { digestOf, spellings, observedAtMs, asOfSeq, asOfHeldId, isOld } = this.#options;
     const digest = digestOf(bytes);
     const guess = this.#guess.guess(bytes);
     let known = guess === undefined ? undefined : polledOrder(db, guess);
@@ -190,6 +191,7 @@ export class AnswerImport {
       return undefined;
     }
     this.#seen.add(orderId);
+    if (isOld && known === undefined && isEnded(fields.status)) return undefined;
     const observation: OrderObservation = { source: 'poll', observedAtMs, asOfSeq, asOfHeldId, raw, reading };
     return { kind: 'order', digest, isKnown: known !== undefined, observation };
   }

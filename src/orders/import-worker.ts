@@ -21,6 +21,7 @@ export interface ImportTask {
   observedAtMs: number;
   asOfSeq: number;
   asOfHeldId: number;
+  isOld: boolean | undefined;
   /** Shared memory of the `WriteGate`. */
   gate: SharedArrayBuffer;
 }

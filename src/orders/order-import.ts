@@ -86,13 +86,14 @@ export class OrderImport {
 
   async #inline(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     const { file, listPath, spellings, statuses, timezone } = this.#options;
-    const { observedAtMs, asOfSeq, asOfHeldId, signal, onProgress } = options;
+    const { observedAtMs, asOfSeq, asOfHeldId, isOld, signal, onProgress } = options;
     const answer = new AnswerImport({
       body,
       listPath,
       observedAtMs,
       asOfSeq,
       asOfHeldId,
+      isOld,
       digestOf: this.#digestOf,
       spellings: compileSpellings(spellings, timezone, statuses),
     });
@@ -112,7 +113,7 @@ export class OrderImport {
 
   async #inWorker(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     const { file, listPath, spellings, statuses, timezone } = this.#options;
-    const { observedAtMs, asOfSeq, asOfHeldId, signal, onProgress } = options;
+    const { observedAtMs, asOfSeq, asOfHeldId, isOld, signal, onProgress } = options;
     const { path, gate } = file;
     const task: ImportTask = {
       path,
@@ -123,6 +124,7 @@ export class OrderImport {
       observedAtMs,
       asOfSeq,
       asOfHeldId,
+      isOld,
       body: ownedBytes(body),
       gate: gate.memory,
     };

@@ -1,9 +1,10 @@
 import { CALLBACKS_SILENT, type FreshnessBoard } from '../core/alarm.ts';
-import { asTillsyncError, counted } from '../core/errors.ts';
+import { asTillsyncError, counted, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { gracefulSignal, LOCKED_OUT_LOOK_MS, retryDelayMs, Waker } from '../core/loop.ts';
 import { type Clock, formatDuration, type Random, type Schedule } from '../core/time.ts';
 import { type OrderPoll, type PollReport, unreadListsText } from './order-poll.ts';
+import type { PollWindow } from './poll-window.ts';
 
 const ANNOUNCED_MAX = 5_000;
 const SILENT_IN_A_ROW = 3;
@@ -71,9 +72,21 @@ const GIVE_WAY_MS = 500;
  */
 const MANY_RECORDS = 5_000;
 const LOOKBACK_EVERY_MS = 600_000;
+/** Shortest time between two polls for days of old open orders. Each of them takes the place of a regular poll. */
+const OLD_EVERY_MS = 600_000;
+
+/** Returns the windows, or none if the mirror is unavailable; the poll that follows reports that. */
+function readable(windows: () => PollWindow[]): PollWindow[] {
+  try {
+    return windows();
+  } catch (error) {
+    if (error instanceof TillsyncError) return [];
+    throw error;
+  }
+}
 
 interface OrderLoopOptions {
-  poll: Pick<OrderPoll, 'poll'>;
+  poll: Pick<OrderPoll, 'poll' | 'oldWindows'>;
   schedule: Schedule;
   watch: Pick<WebhookMonitor, 'polled'>;
   /**
@@ -102,11 +115,16 @@ export class OrderLoop {
   #failures = 0;
   #wideDueMs = Number.NEGATIVE_INFINITY;
   #lookbackDueMs = Number.NEGATIVE_INFINITY;
+  #oldDueMs = Number.NEGATIVE_INFINITY;
+  /** First date of the window of old days that was requested last. */
+  #oldStart = '';
   /**
    * Number of calls of `wake`. A call during a poll counts for the next poll, because the request may have been sent
    * before.
    */
   #wakes = 0;
+  /** Value of `#wakes` when the last successful poll for new orders began. */
+  #wakesServed = -1;
   /** True if the last poll of the look-back brought many records. */
   #isMany = false;
   #toldLists: string | null = null;
@@ -156,16 +174,36 @@ export class OrderLoop {
     return this.#dueMs;
   }
 
+  /**
+   * Returns the next window of old days to request, each in turn and at most once in `wideEveryMs`. Returns undefined if
+   * none is due, or if a poll for new orders comes first.
+   */
+  #oldWindow(): PollWindow | undefined {
+    const { poll, clock, wideEveryMs } = this.#options;
+    const nowMs = clock.monotonicMs();
+    const isCalm = this.#failures === 0 && this.#wakes === this.#wakesServed;
+    if (!isCalm || nowMs < this.#oldDueMs || nowMs >= this.#wideDueMs) return undefined;
+    const windows = readable(() => poll.oldWindows());
+    const everyMs = windows.length === 0 ? 0 : wideEveryMs / windows.length;
+    this.#oldDueMs = nowMs + Math.max(OLD_EVERY_MS, everyMs);
+    const window = windows.find(({ startDate }) => startDate > this.#oldStart) ?? windows[0];
+    this.#oldStart = window?.startDate ?? '';
+    return window;
+  }
+
   async #once(signal: AbortSignal): Promise<void> {
     const { poll, schedule, clock, random, log, watch, wideEveryMs, beat } = this.#options;
-    const wide = clock.monotonicMs() >= this.#wideDueMs;
-    const runningDay = !wide && this.#isMany && clock.monotonicMs() < this.#lookbackDueMs;
+    const window = this.#oldWindow();
+    const isOld = window !== undefined;
+    const wide = !isOld && clock.monotonicMs() >= this.#wideDueMs;
+    const runningDay = !isOld && !wide && this.#isMany && clock.monotonicMs() < this.#lookbackDueMs;
     const wakes = this.#wakes;
     const patient = gracefulSignal(signal, clock);
     try {
       const report = await poll.poll({
         signal: patient.signal,
         onSend: patient.onSend,
+        ...(window && { window, isOld }),
         wide,
         runningDay,
         giveWayMs: GIVE_WAY_MS,
@@ -176,7 +214,14 @@ export class OrderLoop {
         onProgress: beat,
       });
       this.#failures = 0;
+      if (isOld) {
+        watch.polled([]);
+        this.#dueMs = schedule.nextAfter(clock.nowMs());
+        this.#logReport(report);
+        return;
+      }
       const isWoken = this.#wakes !== wakes;
+      this.#wakesServed = wakes;
       if (wide && !isWoken) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
       if (!runningDay && !isWoken) this.#lookbackDueMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
       // A wide poll may reach back for weeks, so its size does not show how many orders come now.
@@ -192,7 +237,7 @@ export class OrderLoop {
       // go on.
       const againMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
       if (wide) this.#wideDueMs = againMs;
-      else if (!runningDay) this.#lookbackDueMs = againMs;
+      else if (!runningDay && !isOld) this.#lookbackDueMs = againMs;
       const delayMs = retryDelayMs(this.#failures, error, random);
       this.#dueMs = Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs);
       this.#logFailure(error);

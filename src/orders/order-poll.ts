@@ -8,7 +8,7 @@ import type { CallOptions, Wait } from '../platform/platform.ts';
 import type { Mirror } from './mirror.ts';
 import type { ImportReport, UnreadList } from './order.ts';
 import type { PollAlarm, PollReach } from './poll-store.ts';
-import { covers, type PollWindow, pollWindow } from './poll-window.ts';
+import { covers, oldWindows, type PollWindow, pollWindow } from './poll-window.ts';
 
 const LEASE = 'orders.poll';
 const LEASE_HOLD_MS = 600_000;
@@ -33,7 +33,7 @@ interface OrderPollOptions {
   platform: Pick<PlatformClient, 'orderAll'>;
   mirror: Pick<Mirror, 'importAnswer'> & {
     health: FreshnessBoard & Alarms;
-    orders: Pick<Mirror['orders'], 'newestSeq' | 'newestHeldId' | 'oldestOpenMs'>;
+    orders: Pick<Mirror['orders'], 'newestSeq' | 'newestHeldId' | 'oldestOpenMs' | 'openDays'>;
     polls: Pick<Mirror['polls'], 'lastAskedMs' | 'raisedReach' | 'note'>;
   };
   leases: Leases;
@@ -53,6 +53,8 @@ interface PollRequest extends CallOptions {
    * True to reach back to the oldest open order (or one that a held callback may reopen), not only over the look-back.
    */
   wide?: boolean;
+  /** True if `window` is one of `oldWindows`. */
+  isOld?: boolean;
   /** True to request only the dates of orders after the last poll. */
   runningDay?: boolean;
   /** Delay after a poll becomes allowed, so that a poll that a person waits for is sent first. */
@@ -98,6 +100,13 @@ export class OrderPoll {
     );
     const { report } = await this.#once(request, true);
     return sum(first.report, report, report.window);
+  }
+
+  /** Returns the windows for the days of open orders that a wide poll does not reach, oldest first. */
+  oldWindows(): PollWindow[] {
+    const { clock, mirror } = this.#options;
+    const nowMs = clock.nowMs();
+    return oldWindows(mirror.orders.openDays(), this.#window(nowMs, [0]).startDate, nowMs);
   }
 
   /**
@@ -209,6 +218,7 @@ export class OrderPoll {
       observedAtMs,
       asOfSeq,
       asOfHeldId,
+      isOld: request.isOld,
       ...(signal && { signal }),
       ...(onProgress && { onProgress }),
     });

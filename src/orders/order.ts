@@ -248,6 +248,11 @@ export interface ImportOptions {
   asOfSeq: number;
   /** Newest `held_id` when the request began. */
   asOfHeldId: number;
+  /**
+   * True for an answer about old days. An unknown order that has ended is left out then, because it may have been
+   * deleted here for its age.
+   */
+  isOld?: boolean | undefined;
   signal?: AbortSignal;
   onProgress?: (done: number, total: number) => void;
 }

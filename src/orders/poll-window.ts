@@ -86,6 +86,31 @@ export function liesWithin({ startDate, endDate }: PollWindow, epochMs: number):
   );
 }
 
+/** Number of days that a look for an old order reaches back. */
+const OLD_DAYS_MAX = 366;
+/** Maximum number of dates in one window of old days, to limit the size of the answer. */
+const OLD_WINDOW_DAYS = 7;
+
+/**
+ * Returns the windows for the days of old open orders that a wide poll, from `wideStart` on, does not reach, oldest
+ * first. `days` are their days of creation in UTC, ascending. A window has the dates of its days in every time zone, and
+ * neighbouring days share one: 3 and 4 May → 2 to 5 May.
+ */
+export function oldWindows(days: readonly string[], wideStart: string, nowMs: number): PollWindow[] {
+  const floor = addDays(dateIn('UTC', nowMs), -OLD_DAYS_MAX);
+  const windows: PollWindow[] = [];
+  for (const day of days) {
+    const startDate = addDays(day, -1);
+    if (day < floor || startDate >= wideStart) continue;
+    const endDate = addDays(day, 1);
+    const last = windows.at(-1);
+    const isNear = last !== undefined && startDate <= addDays(last.endDate, 1);
+    if (isNear && endDate < addDays(last.startDate, OLD_WINDOW_DAYS)) last.endDate = endDate;
+    else windows.push({ startDate, endDate });
+  }
+  return windows;
+}
+
 function earliest(one: string, other: string): string {
   return one < other ? one : other;
 }

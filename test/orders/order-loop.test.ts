@@ -27,17 +27,19 @@ const report: PollReport = {
 
 function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TWO_MINUTES_MS) {
   const clock = new FakeClock();
-  const calls: { atMs: number; wide: boolean; runningDay: boolean }[] = [];
+  const calls: { atMs: number; wide: boolean; runningDay: boolean; from?: string }[] = [];
   const errors: string[] = [];
   const usable = { yes: true };
   const gaps: number[][] = [];
+  const old: PollReport['window'][] = [];
   const loop = new OrderLoop({
     poll: {
       poll: (request) => {
-        const { wide = false, runningDay = false } = request ?? {};
-        calls.push({ atMs: clock.nowMs(), wide, runningDay });
+        const { wide = false, runningDay = false, window } = request ?? {};
+        calls.push({ atMs: clock.nowMs(), wide, runningDay, ...(window && { from: window.startDate }) });
         return poll(request ?? {});
       },
+      oldWindows: () => old,
     },
     schedule: every(everyMs),
     watch: { polled() {} },
@@ -56,7 +58,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TW
     await ended;
     expect(clock.sleeping).toBe(0);
   };
-  return { clock, calls, errors, usable, gaps, loop, stop };
+  return { clock, calls, errors, usable, gaps, old, loop, stop };
 }
 
 describe('OrderLoop', () => {
@@ -81,6 +83,37 @@ describe('OrderLoop', () => {
       expect(calls.length - before).toBeLessThanOrEqual(6);
       await stop();
     }
+  });
+
+  it('asks for days of old open orders in turn, seldom, and never before new ones may be missing', async () => {
+    const { clock, calls, loop, old, stop } = setUp(async () => report);
+    const windows = ['2025-05-01', '2025-06-01', '2025-07-01'].map((startDate) => ({ startDate, endDate: startDate }));
+    old.push(...windows);
+    const asked = () => calls.flatMap(({ from, atMs }) => (from ? [[from, Math.round(atMs / 60_000)]] : []));
+    const startMin = Math.round(clock.nowMs() / 60_000);
+    await clock.advance(3_600_000);
+    // With three windows, each is due once in an hour.
+    expect(asked().map(([from]) => from)).toEqual(['2025-05-01', '2025-06-01', '2025-07-01']);
+    const minutes = asked().map(([, at]) => Number(at) - startMin);
+    expect(minutes[0]).toBeLessThanOrEqual(4);
+    expect(Number(minutes[1]) - Number(minutes[0])).toBeGreaterThanOrEqual(20);
+    // Between two of them, every poll is for new orders.
+    const kinds = calls.map(({ from }) => (from ? 'o' : 'n')).join('');
+    expect(kinds).not.toContain('oo');
+    expect(kinds.replaceAll('o', '').length).toBeGreaterThan(20);
+    for (let n = 0; n < 60; n++) old.push({ startDate: `2025-08-${n}`, endDate: '' });
+    const before = calls.length;
+    await clock.advance(6 * 3_600_000);
+    const share = calls.slice(before).filter(({ from }) => from).length / (calls.length - before);
+    expect(share).toBeGreaterThan(0.1);
+    expect(share).toBeLessThan(0.25);
+    // A poll that a held callback or a gap wants comes first.
+    await clock.advance(600_000);
+    const woken = calls.length;
+    loop.wake();
+    await clock.advance(1_000);
+    expect(calls[woken]?.from).toBeUndefined();
+    await stop();
   });
 
   it('polls sooner when woken, and again wide after a gap in the order numbers', async () => {

@@ -38,7 +38,7 @@ function shop() {
           morePages: false,
           codes: null,
         }),
-        orders: { newestSeq: () => 0, newestHeldId: () => 0, oldestOpenMs: () => null },
+        orders: { newestSeq: () => 0, newestHeldId: () => 0, oldestOpenMs: () => null, openDays: () => [] },
         polls: { lastAskedMs: () => null, raisedReach: () => 0, note: async () => {} },
         health: { ok() {}, report() {}, note() {} },
       },

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { addDays, dateIn, isDate, liesWithin, pollWindow } from '../../src/orders/poll-window.ts';
+import { addDays, dateIn, isDate, liesWithin, oldWindows, pollWindow } from '../../src/orders/poll-window.ts';
 import { runsOf } from '../support/seed.ts';
 
 const zones = [
@@ -104,6 +104,34 @@ describe('pollWindow', () => {
           }
         },
       ),
+    );
+  });
+
+  it('has windows for the days of old orders that hold each order in every calendar, none of them large', () => {
+    const nowMs = Date.UTC(2026, 5, 15, 12);
+    const wideStart = '2026-05-15';
+    expect(oldWindows(['2026-03-03', '2026-03-04', '2026-04-20', '2026-06-14'], wideStart, nowMs)).toEqual([
+      { startDate: '2026-03-02', endDate: '2026-03-05' },
+      { startDate: '2026-04-19', endDate: '2026-04-21' },
+    ]);
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 0, max: 400 * 24 * 60 }), { maxLength: 200 }), (minutes) => {
+        const times = minutes.map((each) => nowMs - each * 60_000);
+        const days = [...new Set(times.map((ms) => dateIn('UTC', ms)))].sort();
+        const windows = oldWindows(days, wideStart, nowMs);
+        const starts = windows.map(({ startDate }) => startDate);
+        expect(starts).toEqual([...new Set(starts)].sort());
+        for (const ms of times) {
+          const isWide = liesWithin({ startDate: wideStart, endDate: '2026-06-17' }, ms);
+          const isTooOld = nowMs - ms > 366 * 86_400_000;
+          if (!isWide && !isTooOld) expect(windows.some((window) => liesWithin(window, ms))).toBe(true);
+        }
+        for (const { startDate, endDate } of windows) {
+          expect(startDate < wideStart && startDate >= addDays('2026-06-15', -367)).toBe(true);
+          expect(endDate <= addDays(startDate, 7)).toBe(true);
+        }
+      }),
+      { numRuns: runsOf(200) },
     );
   });
 

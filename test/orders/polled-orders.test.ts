@@ -341,6 +341,29 @@ describe('a poll', () => {
   });
 });
 
+describe('an open order older than a wide poll reaches', () => {
+  it('is heard of by its own day, and what was deleted of that day stays away', async () => {
+    const rig = storeRig();
+    const { control } = rig.sandbox;
+    const createdAtMs = rig.clock.nowMs() - 200 * DAY_MS;
+    const preOrder = control.createOrder({ status: 'payment-approved', createdAtMs }, { hidden: true });
+    const { queries, tamper } = asked();
+    const daemon = await rig.daemon(tamper);
+    expect(await rig.announce(daemon, preOrder)).toBe(200);
+    // An order of the same day that ended long ago, and that this mirror does not have any more.
+    const gone = control.createOrder({ status: 'dispatched', createdAtMs }, { hidden: true });
+    control.advanceOrder(preOrder.internalOrderId, 'cancel');
+    await rig.clock.advance(65 * 60_000);
+    expect(statusOf(rig, preOrder.internalOrderId)).toBe('cancel');
+    expect(statusOf(rig, gone.internalOrderId)).toBeUndefined();
+    const spans = queries.map((query) =>
+      Math.round((Date.parse(query.get('endDate') ?? '') - Date.parse(query.get('startDate') ?? '')) / DAY_MS),
+    );
+    expect(Math.max(...spans)).toBeLessThanOrEqual(34);
+    expect(rig.sandbox.control.violations()).toEqual([]);
+  });
+});
+
 describe('the daemon', () => {
   /** Opens a store that polls every two minutes, the interval in the document. */
   const asDocumented = () =>
