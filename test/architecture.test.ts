@@ -87,6 +87,7 @@ const DOORS: Record<string, readonly string[]> = {
       'mirror',
       'mirrored-order',
       'order',
+      'listed-orders',
       'order-lists',
       'order-loop',
       'person',

@@ -17,6 +17,7 @@ export type AlarmKey =
   | 'orders.fields'
   | 'orders.more-pages'
   | 'orders.lists'
+  | 'orders.unlisted'
   | 'orders.unbooked'
   | 'webhook.refused'
   | 'webhook.unreadable'

@@ -66,7 +66,7 @@ const OF_A_HUB: readonly AlarmKey[] = [
 
 const OF_THE_PLATFORM: readonly AlarmKey[] = [
   ...(['auth.none', 'auth.other-company', 'platform.forbidden'] as const),
-  ...(['orders.unreadable', 'orders.more-pages', 'orders.lists'] as const),
+  ...(['orders.unreadable', 'orders.more-pages', 'orders.lists', 'orders.unlisted'] as const),
   ...(['webhook.refused', 'webhook.unreadable', 'webhook.mismatch'] as const),
 ];
 

@@ -5,6 +5,7 @@ import { type Delivery, deliveriesOfOrder } from '../hooks/deliveries.ts';
 import type { HookSettings } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-cursors.ts';
 import { waitingStatus } from '../orders/held-callbacks.ts';
+import { unlistedOrder } from '../orders/listed-orders.ts';
 import type { OrderEvent } from '../orders/order.ts';
 import { orderHistory } from '../orders/order-queries.ts';
 import { type StockLedger, stockTarget } from '../outbox/stock-ledger.ts';
@@ -68,6 +69,7 @@ export function explainOrder(
     ...heldEntries(db, orderId),
     ...stepsOfOrder(db, orderId).map((step) => stepEntry(step, heardAt.get(step.seq) ?? null)),
     ...ackEntries(db, orderId, branches),
+    ...unlistedEntries(db, orderId),
     ...(refused ? [{ at: refused.at, what: `An acknowledgement was refused: ${refused.message}` }] : []),
     ...feedEntries(db, orderId, branches),
     ...deliveriesOfOrder(db, orderId).map(deliveryEntry),
@@ -83,6 +85,15 @@ export function explainOrder(
     ...hookLines(db, hooks, newest),
   ];
   return { entries: inTime(entries), now: now.length > 0 ? now : ['Nothing of it is open.'] };
+}
+
+function unlistedEntries(db: Database.Database, orderId: string): Entry[] {
+  const order = unlistedOrder(db, orderId);
+  if (!order) return [];
+  return [
+    { at: order.listedAt, what: "Last in the platform's list." },
+    { at: order.since, what: "No longer in the platform's list of its day. It is kept." },
+  ];
 }
 
 function eventEntry({ seq, status, previousStatus, source, observedAt }: OrderEvent): Entry {

@@ -189,6 +189,13 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     remedy:
       'Look for them in the company panel. One that is there and not here: {tillsync} sync orders --from DAY --to DAY',
   },
+  'orders.unlisted': {
+    level: 'amber',
+    check: 'orders',
+    message: "Open orders are no longer in the platform's list.",
+    remedy:
+      'Check them in the company panel before you prepare them; tillsync keeps them. To see when an order was last listed, run: {tillsync} order explain NUMBER',
+  },
   'orders.fields': {
     level: 'amber',
     sent: 'never',

@@ -70,6 +70,7 @@ const OF_ORDER = [
     'stock_steps',
     'ledger_orders',
     'sent_orders',
+    'listed_orders',
     'incomplete_orders',
     'refused_acks',
     'orders',

@@ -3,9 +3,17 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
+import { isoUtc } from '../core/time.ts';
 import { type ExtraSpellings, SPELLING_TABLES } from './field-aliases.ts';
 import type { StatusWords } from './field-values.ts';
-import { type ImportReport, isEnded, type OrderObservation, type OrderOutcome, type Unreadable } from './order.ts';
+import { noteListed } from './listed-orders.ts';
+import {
+  type ImportReport,
+  isEnded,
+  type OrderObservation,
+  type OrderOutcome,
+  type Unreadable,
+} from './order.ts';
 import { chooseOrders, type ReadingRules } from './order-lists.ts';
 import { readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
@@ -80,6 +88,7 @@ interface AnswerImportOptions extends ReadingRules {
   asOfSeq: number;
   asOfHeldId: number;
   isOld?: boolean | undefined;
+  watched?: readonly string[] | undefined;
 }
 
 /** A record that must be written to the mirror. */
@@ -131,6 +140,7 @@ export class AnswerImport {
       superseded: 0,
       unreadable: 0,
       createdIds: [],
+      unlisted: [...(options.watched ?? [])],
       morePages: this.#list !== undefined && speaksOfMorePages(answer.hints, records),
       codes: null,
     };
@@ -165,6 +175,7 @@ export class AnswerImport {
       );
       if (record) prepared.push(record);
     }
+    if (this.finished) this.report.unlisted = this.report.unlisted.filter((id) => !this.#seen.has(id));
     return prepared;
   }
 
@@ -225,6 +236,7 @@ export class AnswerImport {
         const { observation, digest, isKnown } = record;
         const isNew = samePrepared && !isKnown;
         const outcome = mergeOrder(db, observation, this.#options.spellings, digest, { isNew, places });
+        noteListed(db, observation.reading.orderId, isoUtc(observation.observedAtMs));
         written.push({ outcome, orderId: observation.reading.orderId });
       }
     }

@@ -22,6 +22,7 @@ export interface ImportTask {
   asOfSeq: number;
   asOfHeldId: number;
   isOld: boolean | undefined;
+  watched: readonly string[] | undefined;
   /** Shared memory of the `WriteGate`. */
   gate: SharedArrayBuffer;
 }

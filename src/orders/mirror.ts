@@ -6,6 +6,7 @@ import { CustomerStore } from './customer-store.ts';
 import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './field-aliases.ts';
 import type { StatusWords } from './field-values.ts';
 import { HealthStore, setFreshness } from './health-store.ts';
+import { ListedOrders } from './listed-orders.ts';
 import { MirrorFile, type SeqMemory } from './mirror-file.ts';
 import type { ImportOptions, ImportReport, IncomingEntry, OrderSink, SaveOutcome } from './order.ts';
 import { OrderImport } from './order-import.ts';
@@ -48,6 +49,7 @@ export function openMirror(options: MirrorOptions): Mirror {
 export class Mirror implements OrderSink {
   readonly orders: OrderStore;
   readonly polls: PollStore;
+  readonly listed: ListedOrders;
   readonly customers: CustomerStore;
   readonly quarantine: QuarantineStore;
   readonly health: HealthStore;
@@ -92,6 +94,7 @@ export class Mirror implements OrderSink {
     this.#import = new OrderImport({ file: this.#file, spellings, statuses, timezone, listPath });
     this.orders = new OrderStore(this.#file);
     this.polls = new PollStore(this.#file, () => this.health.freshness());
+    this.listed = new ListedOrders(this.#file);
     this.quarantine = new QuarantineStore(this.#file);
     this.customers = new CustomerStore({
       file: this.#file,

@@ -86,7 +86,7 @@ export class OrderImport {
 
   async #inline(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     const { file, listPath, spellings, statuses, timezone } = this.#options;
-    const { observedAtMs, asOfSeq, asOfHeldId, isOld, signal, onProgress } = options;
+    const { observedAtMs, asOfSeq, asOfHeldId, isOld, watched, signal, onProgress } = options;
     const answer = new AnswerImport({
       body,
       listPath,
@@ -94,6 +94,7 @@ export class OrderImport {
       asOfSeq,
       asOfHeldId,
       isOld,
+      watched,
       digestOf: this.#digestOf,
       spellings: compileSpellings(spellings, timezone, statuses),
     });
@@ -113,7 +114,7 @@ export class OrderImport {
 
   async #inWorker(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     const { file, listPath, spellings, statuses, timezone } = this.#options;
-    const { observedAtMs, asOfSeq, asOfHeldId, isOld, signal, onProgress } = options;
+    const { observedAtMs, asOfSeq, asOfHeldId, isOld, watched, signal, onProgress } = options;
     const { path, gate } = file;
     const task: ImportTask = {
       path,
@@ -125,6 +126,7 @@ export class OrderImport {
       asOfSeq,
       asOfHeldId,
       isOld,
+      watched,
       body: ownedBytes(body),
       gate: gate.memory,
     };

@@ -1,10 +1,11 @@
 import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, counted, failureCode, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import type { Clock } from '../core/time.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions, Wait } from '../platform/platform.ts';
+import { unlistedText } from './listed-orders.ts';
 import type { Mirror } from './mirror.ts';
 import type { ImportReport, UnreadList } from './order.ts';
 import type { PollAlarm, PollReach } from './poll-store.ts';
@@ -34,6 +35,7 @@ interface OrderPollOptions {
   mirror: Pick<Mirror, 'importAnswer'> & {
     health: FreshnessBoard & Alarms;
     orders: Pick<Mirror['orders'], 'newestSeq' | 'newestHeldId' | 'oldestOpenMs' | 'openDays'>;
+    listed: Pick<Mirror['listed'], 'watched' | 'settle'>;
     polls: Pick<Mirror['polls'], 'lastAskedMs' | 'raisedReach' | 'note'>;
   };
   leases: Leases;
@@ -76,12 +78,21 @@ const MORE_PAGES =
  */
 const GARBLED_FOR_MS = 6 * 60_000;
 
+const NO_WATCH: { watched: string[]; left: string[]; asOfSeq: number; at: string } = {
+  watched: [],
+  left: [],
+  asOfSeq: 0,
+  at: '',
+};
+
 /**
  * Runs one complete poll: request, mirror, report. The daemon's loop and `sync orders` use it, never at the same time.
  */
 export class OrderPoll {
   readonly #options: OrderPollOptions;
   #garbledSinceMonoMs: number | undefined;
+  /** The orders that the present poll must have, and those of them that none of its pages had so far. */
+  #watch = NO_WATCH;
 
   constructor(options: OrderPollOptions) {
     this.#options = options;
@@ -125,6 +136,7 @@ export class OrderPoll {
       const reachesMs = [mirror.polls.lastAskedMs(), request.wide ? mirror.orders.oldestOpenMs() : null];
       const wanted = () => request.window ?? this.#window(nowMs, reachesMs, request.runningDay);
       const report = await this.#pages(request, wanted(), lease);
+      await this.#settleListed(report);
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       // A poll of dates that a person named says nothing about whether regular polls work.
       if (!isWrongWindow && request.window === undefined) {
@@ -172,9 +184,21 @@ export class OrderPoll {
     }
   }
 
+  /** Records which orders the answer lacks. Its pages are whole if each of them was read, and nothing in them left. */
+  async #settleListed(report: PollReport): Promise<void> {
+    const { mirror, settings } = this.#options;
+    const isCut = report.morePages && settings.pageParameter === '';
+    const mayLack = report.unreadLists.some(({ mayBeOrders }) => mayBeOrders);
+    const isWhole = report.records > 0 && report.unreadable === 0 && !isCut && !mayLack;
+    const { watched, asOfSeq, at } = this.#watch;
+    const unlisted = await mirror.listed.settle(report.window, watched, report, { asOfSeq, at, isWhole });
+    mirror.health.note('orders.unlisted', unlistedText(unlisted) || null);
+  }
+
   async #pages(request: PollRequest, window: PollWindow, lease: Lease): Promise<PollReport> {
     const { settings } = this.#options;
     let total: PollReport | undefined;
+    this.#watch = NO_WATCH;
     for (let page = 1; page <= PAGES_MAX; page++) {
       const extra = page === 1 ? {} : { [settings.pageParameter]: String(page) };
       const report = await this.#page(window, extra, request, lease);
@@ -206,6 +230,10 @@ export class OrderPoll {
           asOfSeq = mirror.orders.newestSeq();
           asOfHeldId = mirror.orders.newestHeldId();
           observedAtMs = clock.nowMs();
+          if (this.#watch === NO_WATCH || extra[this.#options.settings.pageParameter] === undefined) {
+            const watched = mirror.listed.watched(window);
+            this.#watch = { watched, left: watched, asOfSeq, at: isoUtc(observedAtMs) };
+          }
           request.onSend?.();
         },
       },
@@ -219,9 +247,11 @@ export class OrderPoll {
       asOfSeq,
       asOfHeldId,
       isOld: request.isOld,
+      watched: this.#watch.left,
       ...(signal && { signal }),
       ...(onProgress && { onProgress }),
     });
+    this.#watch = { ...this.#watch, left: report.unlisted };
     if (!report.listFound) {
       throw new TillsyncError(
         'platform-garbled',

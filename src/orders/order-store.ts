@@ -74,14 +74,16 @@ export class OrderStore {
    * there is none, or none has a readable time.
    */
   oldestOpenMs(): number | null {
-    const oldest = (which: string) => `SELECT min(created_at) AS at FROM orders WHERE ${which} AND ${IS_TIMED}`;
+    const oldest = (which: string) =>
+      `SELECT min(created_at) AS at FROM orders WHERE ${which} AND ${IS_TIMED}`;
     const sql = `SELECT min(at) FROM (${oldest(IS_OPEN)} UNION ALL ${oldest(IS_HELD)})`;
     return epochMs(this.#file.read((db) => sqlOf(db).value<string | null>(sql)));
   }
 
   /** Returns the days of creation, in UTC, of the orders that `oldestOpenMs` considers, ascending. */
   openDays(): string[] {
-    const days = (which: string) => `SELECT substr(created_at, 1, 10) AS day FROM orders WHERE ${which} AND ${IS_TIMED}`;
+    const days = (which: string) =>
+      `SELECT substr(created_at, 1, 10) AS day FROM orders WHERE ${which} AND ${IS_TIMED}`;
     const sql = `${days(IS_OPEN)} UNION ${days(IS_HELD)} ORDER BY day`;
     return this.#file.read((db) => sqlOf(db).values<string>(sql));
   }

@@ -253,6 +253,8 @@ export interface ImportOptions {
    * deleted here for its age.
    */
   isOld?: boolean | undefined;
+  /** Ids of orders that the answer should have. */
+  watched?: readonly string[] | undefined;
   signal?: AbortSignal;
   onProgress?: (done: number, total: number) => void;
 }
@@ -286,6 +288,8 @@ export interface ImportReport {
   createdIds: string[];
   /** True if the answer says that there are further pages. */
   morePages: boolean;
+  /** Ids of the watched orders that are not in the answer. */
+  unlisted: string[];
   /** Smallest and largest `code` in the answer; null if it has none. */
   codes: { min: number; max: number } | null;
 }

@@ -34,6 +34,7 @@ describe.each([
       records: count,
       repeated: 0,
       unreadLists: [],
+      unlisted: [],
       created: count,
       changed: 0,
       confirmed: 0,

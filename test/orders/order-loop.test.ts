@@ -19,6 +19,7 @@ const report: PollReport = {
   superseded: 0,
   repeated: 0,
   unreadLists: [],
+  unlisted: [],
   unreadable: 0,
   createdIds: [],
   morePages: false,
@@ -87,7 +88,10 @@ describe('OrderLoop', () => {
 
   it('asks for days of old open orders in turn, seldom, and never before new ones may be missing', async () => {
     const { clock, calls, loop, old, stop } = setUp(async () => report);
-    const windows = ['2025-05-01', '2025-06-01', '2025-07-01'].map((startDate) => ({ startDate, endDate: startDate }));
+    const windows = ['2025-05-01', '2025-06-01', '2025-07-01'].map((startDate) => ({
+      startDate,
+      endDate: startDate,
+    }));
     old.push(...windows);
     const asked = () => calls.flatMap(({ from, atMs }) => (from ? [[from, Math.round(atMs / 60_000)]] : []));
     const startMin = Math.round(clock.nowMs() / 60_000);

@@ -131,11 +131,12 @@ describe('a poll', () => {
       superseded: 0,
     });
     const { total: _total, ...bare } = of('e');
-    answer = { ready: [of('a')], archive: [{ ...bare, code: 5, one: 1, two: 2, three: 3, four: 4 }] };
-    expect(await polled()).toMatchObject({ records: 1, confirmed: 1 });
+    const all = ['a', 'b', 'c', 'd'].map(of);
+    answer = { ready: all, archive: [{ ...bare, code: 5, one: 1, two: 2, three: 3, four: 4 }] };
+    expect(await polled()).toMatchObject({ records: 4, confirmed: 4 });
     expect(alarms(rig)).toEqual(['orders.lists']);
     expect(freshness(rig)).toBe('degraded');
-    answer = { ready: [of('a')] };
+    answer = { ready: all };
     await polled();
     expect(alarms(rig)).toEqual([]);
   });
@@ -341,6 +342,106 @@ describe('a poll', () => {
   });
 });
 
+describe('an open order that the list had and has no more', () => {
+  async function listing() {
+    const rig = storeRig();
+    const { control } = rig.sandbox;
+    const orders = Array.from({ length: 5 }, () =>
+      control.createOrder({ status: 'ready' }, { hidden: true }),
+    );
+    const ids = orders.map(({ internalOrderId }) => internalOrderId);
+    const left = new Set<string>();
+    const more: Record<string, unknown> = {};
+    const { orderPoll, mirror } = await rig.services(async (request, pass) => {
+      const answer = await pass();
+      if (!isList(request)) return answer;
+      const { data } = JSON.parse(Buffer.from(answer.bytes).toString());
+      const docs = data.docs.filter(
+        ({ internalOrderId }: { internalOrderId: string }) => !left.has(internalOrderId),
+      );
+      return json({
+        data: {
+          docs: [...docs, ...((more.docs as unknown[]) ?? [])],
+          hasNextPage: more.hasNextPage ?? false,
+        },
+      });
+    });
+    const polled = async () => {
+      await rig.run(orderPoll.poll());
+      await rig.clock.advance(1_000);
+      return alarms(rig).includes('orders.unlisted');
+    };
+    const [, second] = orders;
+    return { rig, ids, left, more, mirror, polled, orders, second: second?.internalOrderId ?? '' };
+  }
+
+  it('stays as it is and is reported with the time when it was last listed, until it is listed again', async () => {
+    const { rig, left, mirror, polled, second } = await listing();
+    await polled();
+    await rig.clock.advance(10 * 60_000);
+    const lastMs = rig.clock.nowMs();
+    expect(await polled()).toBe(false);
+    left.add(second);
+    expect(await polled()).toBe(true);
+    expect(statusOf(rig, second)).toBe('ready');
+    const unlisted = mirror.listed.unlisted(second);
+    expect(Math.abs(Date.parse(unlisted?.listedAt ?? '') - lastMs)).toBeLessThan(120_000);
+    expect(rig.rows('SELECT message FROM alarms')).toMatchObject([
+      { message: expect.stringContaining(`last listed ${unlisted?.listedAt.slice(0, 16)}Z`) },
+    ]);
+    left.clear();
+    expect(await polled()).toBe(false);
+    left.add(second);
+    expect(await polled()).toBe(true);
+    rig.sandbox.control.advanceOrder(second, 'dispatched');
+    left.clear();
+    expect(await polled()).toBe(false);
+  });
+
+  it('is not concluded from an answer that is empty, cut, partly unreadable or perhaps limited', async () => {
+    const { rig, ids, left, more, polled, second } = await listing();
+    await polled();
+    left.add(second);
+    more.hasNextPage = true;
+    expect(await polled()).toBe(false);
+    more.hasNextPage = false;
+    more.docs = [{ total: 1 }];
+    expect(await polled()).toBe(false);
+    more.docs = [];
+    for (const id of ids) left.add(id);
+    expect(await polled()).toBe(false);
+    // Most are missing at once: the next answer decides.
+    left.clear();
+    for (const id of ids.slice(0, 4)) left.add(id);
+    expect(await polled()).toBe(false);
+    expect(await polled()).toBe(true);
+    left.clear();
+    expect(await polled()).toBe(false);
+    // A limit of ten records leaves out the oldest.
+    for (let n = 0; n < 6; n++) rig.sandbox.control.createOrder({ status: 'ready' }, { hidden: true });
+    left.add(ids[0] ?? '');
+    expect(await polled()).toBe(false);
+    left.clear();
+    left.add(second);
+    expect(await polled()).toBe(true);
+  });
+
+  it('is not one that no list ever had, or whose days were not all asked for', async () => {
+    const { rig, left, ids, mirror, polled, second } = await listing();
+    const daemonless = rig.sandbox.control.createOrder({ status: 'ready' }, { hidden: true });
+    left.add(daemonless.internalOrderId);
+    await polled();
+    expect(await polled()).toBe(false);
+    for (const id of ids) left.add(id);
+    left.delete(ids[4] ?? '');
+    // The day after the next one, the window holds these orders in some time zones only.
+    await rig.clock.advance(3 * DAY_MS);
+    rig.sandbox.control.createOrder({ status: 'ready' }, { hidden: true });
+    expect(await polled()).toBe(false);
+    expect(mirror.listed.unlisted(second)).toBeUndefined();
+  });
+});
+
 describe('an open order older than a wide poll reaches', () => {
   it('is heard of by its own day, and what was deleted of that day stays away', async () => {
     const rig = storeRig();
@@ -357,7 +458,9 @@ describe('an open order older than a wide poll reaches', () => {
     expect(statusOf(rig, preOrder.internalOrderId)).toBe('cancel');
     expect(statusOf(rig, gone.internalOrderId)).toBeUndefined();
     const spans = queries.map((query) =>
-      Math.round((Date.parse(query.get('endDate') ?? '') - Date.parse(query.get('startDate') ?? '')) / DAY_MS),
+      Math.round(
+        (Date.parse(query.get('endDate') ?? '') - Date.parse(query.get('startDate') ?? '')) / DAY_MS,
+      ),
     );
     expect(Math.max(...spans)).toBeLessThanOrEqual(34);
     expect(rig.sandbox.control.violations()).toEqual([]);

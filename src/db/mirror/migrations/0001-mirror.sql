@@ -702,6 +702,25 @@ CREATE TABLE stock_differences (
 
 CREATE INDEX order_acks_waiting ON order_acks (waits_since) WHERE waits_since IS NOT NULL;
 
+-- Orders that an answer of GET /order/all had.
+CREATE TABLE listed_orders (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  -- A time when an answer had it; the last one where it is missing now.
+  listed_at TEXT NOT NULL,
+  -- The first answer for its day that lacked it; NULL: listed.
+  missing_since TEXT,
+  -- 0: missing in one answer that lacked most orders, so it is not reported yet.
+  is_told INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE INDEX listed_orders_missing ON listed_orders (missing_since) WHERE missing_since IS NOT NULL;
+
+-- Dates whose orders were requested, and when a whole answer last had them.
+CREATE TABLE polled_days (
+  day TEXT NOT NULL PRIMARY KEY,
+  asked_at TEXT NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE refused_acks (
   order_id TEXT NOT NULL PRIMARY KEY,
   seq INTEGER,
