@@ -76,7 +76,7 @@ const SENT_TO_BROWSERS = ['core/folding.ts', 'health/speech.ts'];
  * libraries, whose files may all be imported.
  */
 const DOORS: Record<string, readonly string[]> = {
-  platform: ['client', 'platform', 'schemas', 'tokens', 'transport', 'way'],
+  platform: ['client', 'platform', 'schemas', 'tokens', 'transport'],
   catalog: ['catalog-store', 'product', 'sweep', 'sweep-loop', 'unmapped'],
   orders: [
     ...[

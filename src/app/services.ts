@@ -58,7 +58,7 @@ export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) 
   }
 }
 
-const NEW_TOKENS = 'New tokens were handed over and are used with the next call.';
+const NEW_TOKENS = 'New tokens are stored, and are used with the next call.';
 
 export interface ServicesOptions {
   config: Config;
@@ -253,8 +253,8 @@ function connect(
     onLockOut(lockOut) {
       const message =
         lockOut.cause === 'reply-lost'
-          ? 'The answer to a token refresh was lost, so the platform has given the new tokens to nobody. Hand in new ones with: {tillsync} auth set'
-          : 'The platform refused the refresh token. Hand in new ones with: {tillsync} auth set';
+          ? 'The answer to a token refresh was lost, so nobody has the new tokens. tillsync tries the old one again after 1, 10 and 60 minutes, then every hour. To continue now, set new tokens: {tillsync} auth set'
+          : 'The platform refused the refresh token. tillsync tries it again after 1, 10 and 60 minutes, then every hour. To continue now, set new tokens: {tillsync} auth set';
       health.report('auth', 'locked-out', message, 'auth-required');
     },
     // New tokens count as valid only after the platform has accepted them.

@@ -34,7 +34,12 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
     generation: status.generation,
     /** Milliseconds by which the platform's clock is ahead of this machine's. */
     clockSkewMs: status.clockSkewMs,
-    lockedOut: lockedOut && { at: isoUtc(lockedOut.atMs), cause: lockedOut.cause },
+    /** `triesAgainAt` is when tillsync tries the refused token again; null if it does not. */
+    lockedOut: lockedOut && {
+      at: isoUtc(lockedOut.atMs),
+      cause: lockedOut.cause,
+      triesAgainAt: iso(status.triesAgainAtMs),
+    },
     /** Start of a refresh that is running or whose answer was never saved; null if there is none. */
     openRefreshSince: iso(status.openIntentAtMs),
     message: needsNone ? NEEDS_NONE : formatCommands(sentence(status, nowMs)),
@@ -54,9 +59,11 @@ function sentence(status: TokenStatus, nowMs: number): string {
   }
   if (status.lockedOut?.cause === 'reply-lost') {
     const why = 'its answer to an earlier refresh was lost before it could be saved';
-    return `The platform refuses the refresh token: ${why}. ${NEW_PAIR}`;
+    return `The platform refuses the refresh token: ${why}. ${again(status, nowMs)}${NEW_PAIR}`;
   }
-  if (status.state === 'locked-out') return `The platform refuses the refresh token. ${NEW_PAIR}`;
+  if (status.state === 'locked-out') {
+    return `The platform refuses the refresh token. ${again(status, nowMs)}${NEW_PAIR}`;
+  }
   const refresh = rest('the refresh token', status.refreshExpiresInMs);
   if (hasEnded(status.refreshExpiresInMs)) {
     return `${capital(refresh)}, so the platform takes it no more. ${NEW_PAIR}`;
@@ -68,6 +75,12 @@ function sentence(status: TokenStatus, nowMs: number): string {
     `A refresh began ${formatDuration(openMs)} ago and its answer was never stored, ` +
     `so the platform may refuse the refresh token at the next one: ${both}.`
   );
+}
+
+function again({ triesAgainAtMs }: TokenStatus, nowMs: number): string {
+  if (triesAgainAtMs === null) return '';
+  if (triesAgainAtMs <= nowMs) return 'tillsync tries it again with its next call. ';
+  return `tillsync tries it again in ${formatDuration(triesAgainAtMs - nowMs)}. `;
 }
 
 function accessRest({ hasAccessToken, accessExpiresInMs }: TokenStatus): string {

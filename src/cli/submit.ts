@@ -126,7 +126,7 @@ async function settled(
 ): Promise<ReadonlyMap<number, OutboxEntry>> {
   if (changeIds.length === 0) return new Map();
   const { sendUntilSettled } = await import('../app/outbox-sender.ts');
-  const mayCall = () => services.platform.tokens.describe().state === 'ok';
+  const mayCall = () => services.platform.tokens.mayCall();
   return sendUntilSettled({ services, config, clock, random, log, mayCall }, changeIds, {
     ...call,
     onProgress: (settled, total) => progress.count('changes settled', settled, total),

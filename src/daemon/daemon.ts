@@ -77,7 +77,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
   /** Returns false while no call can succeed until a person brings new tokens. */
-  const mayCall = () => services.platform.tokens.describe().state === 'ok';
+  const mayCall = () => services.platform.tokens.mayCall();
   const orders = incomingOrders(options, services, mayCall);
   // Before the set-up, no loop runs, and so there is no inbox.
   const hasInbox = () => !isSetUp(config) || existsSync(storagePaths(config.storage.directory).inbox);

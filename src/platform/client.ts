@@ -1,7 +1,18 @@
 import type { z } from 'zod';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import {
+  expectJsonLike,
+  expectNoRefusal,
+  expectSuccess,
+  readAs,
+  readBatchData,
+  readData,
+  readProductData,
+  readProductPage,
+  readSingle,
+  serverDateMs,
+} from './answers.ts';
 import type { CallOptions, Endpoint, OrderAllQuery, SingleAnswer, WebhookChange } from './platform.ts';
-import { readBatchData, readProductData, readProductPage, readSingle } from './product-answers.ts';
 import { RateBudget, type RateBudgetOptions, type SlotTicket } from './rate-budget.ts';
 import {
   type BatchAnswer,
@@ -23,16 +34,7 @@ import {
 } from './schemas.ts';
 import { type AccessToken, TokenKeeper, type TokenKeeperOptions, unauthorized } from './token-keeper.ts';
 import { PlatformClock, type TokenStore } from './tokens.ts';
-import {
-  type CallAnswer,
-  expectJsonLike,
-  expectNoRefusal,
-  expectSuccess,
-  readAs,
-  readData,
-  serverDateMs,
-  type TransportAnswer,
-} from './transport.ts';
+import type { CallAnswer, TransportAnswer } from './transport.ts';
 
 /**
  * Checks a body or query by the rules of the platform's document, and returns it. Throws `platform-refused` if it

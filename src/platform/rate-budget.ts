@@ -4,6 +4,7 @@ import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { BootTime, Holders } from '../db/lease.ts';
 import { preparedOnUse, storing } from '../db/sqlite.ts';
+import { sentMessage, serverDateMs } from './answers.ts';
 import {
   type CallOptions,
   ENDPOINTS,
@@ -21,7 +22,7 @@ import {
   judgeForbidden,
   retryAfterMs,
 } from './refusals.ts';
-import { type CallAnswer, sentMessage, serverDateMs } from './transport.ts';
+import type { CallAnswer } from './transport.ts';
 
 /**
  * Milliseconds by which each call is delayed beyond its limit. Timers and clocks of two processes differ by about a

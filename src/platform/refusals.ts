@@ -1,8 +1,8 @@
 import { TillsyncError } from '../core/errors.ts';
 import { backoffMs } from '../core/loop.ts';
 import { formatDuration, type Random } from '../core/time.ts';
+import { parseRetryAfter } from './answers.ts';
 import type { Endpoint, PlatformLimits } from './platform.ts';
-import { parseRetryAfter } from './transport.ts';
 
 const RETRY_AFTER_MAX_MS = 600_000;
 

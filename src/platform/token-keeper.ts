@@ -1,49 +1,28 @@
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
-import type { Log } from '../core/log.ts';
-import { backoffMs, retryDelayMs, sleepAwake } from '../core/loop.ts';
-import type { Clock, Random } from '../core/time.ts';
+import { retryDelayMs } from '../core/loop.ts';
+import type { Random } from '../core/time.ts';
 import type { CallOptions, Wait } from './platform.ts';
-import type { RateBudget, SlotTicket } from './rate-budget.ts';
-import { tokenRefreshData, tokenRefreshRequest } from './schemas.ts';
+import { TokenRefresh, type TokenRefreshOptions } from './token-refresh.ts';
 import {
   accessLifeMs,
   accessRestMs,
   companyOf,
-  datedPair,
   describeTokens,
   type HandedInTokens,
   handedInPair,
   isDue,
+  isTryDue,
   type LockOut,
   lockedOutError,
-  type NewTokenPair,
   noTokensError,
   otherCompanyOf,
-  type PlatformClock,
   refuseOtherCompany,
   type TokenPair,
   type TokenStatus,
-  type TokenStore,
 } from './tokens.ts';
-import {
-  type CallAnswer,
-  expectSuccess,
-  neverSent,
-  noAnswerWithin,
-  readAs,
-  readData,
-  serverDateMs,
-  type Transport,
-} from './transport.ts';
 
-export interface TokenKeeperOptions {
-  store: TokenStore;
-  budget: RateBudget;
-  transport: Transport;
-  clock: Clock;
+export interface TokenKeeperOptions extends TokenRefreshOptions {
   random: Random;
-  log: Log;
-  platformClock: PlatformClock;
   /** `onLockOut` is called once if the platform refuses the tokens, `onHealed` once when new ones have arrived. */
   onLockOut?: (lockOut: LockOut) => void;
   onHealed?: () => void;
@@ -97,10 +76,13 @@ export class TokenKeeper {
   }
 
   /**
-   * Resolves when `current` has a token. Renews the token near half of its life. Throws `auth-required` if only a
-   * person can help, or the error of a renewal that is needed now and failed.
+   * Resolves when `current` has a token. Renews the token near half of its life, and tries a refused one again when
+   * that is due. Throws `auth-required` if only a person can help, or the error of a renewal that is needed now and
+   * failed.
    */
   async ready(options: WaitOptions = {}): Promise<void> {
+    const stored = this.#stored();
+    if (this.#isTryDue(stored)) return this.#join(stored.generation, options, undefined);
     const pair = this.#pair();
     const usable = this.#isUsable(pair);
     if (usable && !this.#isDue(pair)) return;
@@ -145,10 +127,16 @@ export class TokenKeeper {
     this.#o.onAccepted?.();
   }
 
-  /** Renews the pair now, because a person wants it. */
+  /** Renews the pair now, because a person wants it, even if the platform refused it before. */
   async refresh(options: WaitOptions = {}): Promise<void> {
-    await this.#join(this.#pair().generation, options, undefined);
+    await this.#join(this.#stored().generation, options, undefined, true);
     this.#pair();
+  }
+
+  /** Whether a call may succeed: there are tokens, and the platform did not refuse them or they are tried again now. */
+  mayCall(): boolean {
+    const pair = this.#o.store.read();
+    return pair !== null && (!this.#lockOutOf(pair) || this.#isTryDue(pair));
   }
 
   /**
@@ -163,7 +151,7 @@ export class TokenKeeper {
       const isNews = held?.refreshToken !== refreshToken && !store.wasHandedIn(refreshToken);
       if (held && !(held.lockedOut && isNews)) return 'kept';
       if (otherCompanyOf(store, accessToken, refreshToken)) return 'kept';
-      return store.save(handedInPair(tokens), held?.generation ?? 0) ? 'adopted' : 'kept';
+      return store.save(handedInPair(tokens), held?.generation ?? 0, refreshToken) ? 'adopted' : 'kept';
     });
   }
 
@@ -174,7 +162,7 @@ export class TokenKeeper {
     const company = companyOf(accessToken) ?? companyOf(refreshToken);
     await whenFree(clock, () => {
       if (!otherCompany) refuseOtherCompany(store, accessToken, refreshToken);
-      store.save(handedInPair(tokens), null);
+      store.save(handedInPair(tokens), null, refreshToken);
       if (company !== undefined) store.setCompany(company);
     });
   }
@@ -213,10 +201,8 @@ export class TokenKeeper {
 
   /** Returns the stored pair. Reports a lock-out once, and the end of it once. */
   #pair(): TokenPair {
-    const pair = this.#o.store.read();
-    if (!pair) throw noTokensError();
-    const noted = this.#lockedOut?.generation === pair.generation ? this.#lockedOut.lockOut : null;
-    const lockOut = pair.lockedOut ?? noted;
+    const pair = this.#stored();
+    const lockOut = this.#lockOutOf(pair);
     if (lockOut) {
       this.#meetLockOut(pair.generation, lockOut);
       throw lockedOutError(lockOut);
@@ -229,9 +215,29 @@ export class TokenKeeper {
     return pair;
   }
 
+  #stored(): TokenPair {
+    const pair = this.#o.store.read();
+    if (!pair) throw noTokensError();
+    return pair;
+  }
+
+  /** Returns the stored lock-out, else one that could not be stored. */
+  #lockOutOf({ lockedOut, generation }: TokenPair): LockOut | null {
+    const noted = this.#lockedOut?.generation === generation ? this.#lockedOut.lockOut : null;
+    return lockedOut ?? noted;
+  }
+
+  #isTryDue(pair: TokenPair): boolean {
+    const { clock, platformClock } = this.#o;
+    const lockedOut = this.#lockOutOf(pair);
+    if (!lockedOut || this.#finished || this.#resting(pair.generation)) return false;
+    return isTryDue({ ...pair, lockedOut }, clock.nowMs(), platformClock.ofPair(pair));
+  }
+
   #meetLockOut(generation: number, lockOut: LockOut): void {
-    if (this.#lockedOut?.generation === generation) return;
+    const isKnown = this.#lockedOut?.generation === generation;
     this.#lockedOut = { generation, lockOut };
+    if (isKnown) return;
     const { message, hint } = lockedOutError(lockOut);
     this.#o.log.error({ generation, cause: lockOut.cause, hint }, message);
     this.#o.onLockOut?.(lockOut);
@@ -266,10 +272,11 @@ export class TokenKeeper {
     generation: number,
     { signal, onWait }: WaitOptions,
     patienceMs = Number.POSITIVE_INFINITY,
+    isWanted = false,
   ): Promise<void> {
     if (this.#finished) throw stopped();
     const { clock } = this.#o;
-    this.#underWay ??= { sinceMonoMs: clock.monotonicMs(), done: this.#replace(generation) };
+    this.#underWay ??= { sinceMonoMs: clock.monotonicMs(), done: this.#replace(generation, isWanted) };
     const { sinceMonoMs, done } = this.#underWay;
     const left = new AbortController();
     const leaving = signal ? AbortSignal.any([signal, left.signal]) : left.signal;
@@ -284,17 +291,19 @@ export class TokenKeeper {
     }
   }
 
-  async #replace(generation: number): Promise<void> {
-    const { clock, log, random, store } = this.#o;
+  async #replace(generation: number, isWanted: boolean): Promise<void> {
+    const { clock, log, random } = this.#o;
+    const onWait = (wait: Wait) => {
+      for (const each of this.#onWaits) each(wait);
+    };
     try {
-      const rotated = await this.#refresh.replace(generation, (wait) => {
-        for (const onWait of this.#onWaits) onWait(wait);
-      });
+      const rotated = await this.#refresh.replace(generation, { onWait, isWanted });
       if (rotated) this.#renewed = { generation: generation + 1, atMonoMs: clock.monotonicMs() };
     } catch (thrown) {
       const error = asTillsyncError(thrown);
       if (error.code === 'auth-required') {
-        this.#meetLockOut(generation, store.read()?.lockedOut ?? { atMs: clock.nowMs(), cause: 'refused' });
+        const lockOut = this.#refresh.refusalOf(generation);
+        if (lockOut) this.#meetLockOut(generation, lockOut);
       } else if (error.code !== 'aborted') {
         const count = this.#failed?.generation === generation ? this.#failed.count + 1 : 1;
         const waitMs = Math.round(retryDelayMs(count, error, random));
@@ -309,280 +318,6 @@ export class TokenKeeper {
       this.#underWay = undefined;
     }
   }
-}
-
-const BODY_MAX_BYTES = 1024 * 1024;
-/** Longest wait for an answer. An answer that comes later is saved too. */
-const TIMEOUT_MS = 60_000;
-/**
- * Duration of the refresh lease. It matters only if the holder is frozen, with a perhaps unread answer in its socket. A
- * running holder releases the lease, and the lease of a dead holder ends at once.
- */
-const LEASE_HOLD_MS = 600_000;
-/** Times for which a stopping process waits for an answer, and retries to save a pair. */
-const ANSWER_WHILE_STOPPING_MS = 20_000;
-const SAVE_WHILE_STOPPING_MS = 8_000;
-const LEASE_POLL_MS = 100;
-const SAVE_RETRY_FIRST_MS = 50;
-const SAVE_RETRY_LONGEST_MS = 5_000;
-
-/**
- * Rotates the pair once, even if several processes try. A pair that is lost before it is saved cannot be recovered. So
- * a rotation first writes an intent, which proves that the disk accepts writes; then sends the request on its own
- * connection; and saves the answer before anything else is done.
- */
-class TokenRefresh {
-  readonly #o: TokenKeeperOptions;
-  readonly #stopping = new AbortController();
-  /** Requests whose callers no longer wait. Each ends when its pair is saved. */
-  readonly #late = new Set<Promise<void>>();
-
-  constructor(options: TokenKeeperOptions) {
-    this.#o = options;
-  }
-
-  /** Aborts refreshes that are not sent yet, then waits a limited time for answers that no caller waits for. */
-  async finish(): Promise<void> {
-    this.#stopping.abort();
-    const over = new AbortController();
-    const limit = sleepAwake(this.#o.clock, ANSWER_WHILE_STOPPING_MS, over.signal);
-    await Promise.race([Promise.all(this.#late), limit]);
-    over.abort();
-  }
-
-  /**
-   * Resolves when the pair of `generation` is replaced or locked out; to true if this call replaced it. Throws
-   * `auth-required` if the platform refuses the token, otherwise the reason of the failure.
-   */
-  async replace(generation: number, onWait: (wait: Wait) => void): Promise<boolean> {
-    const isOver = () => {
-      const pair = this.#o.store.read();
-      return pair?.generation !== generation || pair.lockedOut !== null;
-    };
-    return (await this.#underLease(onWait, isOver, (ticket) => this.#rotate(generation, ticket))) ?? false;
-  }
-
-  /**
-   * Exchanges a refresh token that a person offers. The stored pair stays until the platform accepts the token, so a
-   * wrong token does no harm. Throws `auth-required` if the platform refuses it.
-   */
-  async tryOut(refreshToken: string, onWait: (wait: Wait) => void): Promise<void> {
-    const isNeverOver = () => false;
-    await this.#underLease(onWait, isNeverOver, async (ticket) => {
-      const save = (pair: NewTokenPair) => this.#save(pair, null, refreshToken);
-      if (await this.#exchange(ticket, refreshToken, save, async () => {})) return;
-      throw new TillsyncError(
-        'auth-required',
-        'The platform refuses this refresh token; nothing was changed.',
-        {
-          hint: 'Get a new one from the company panel. A token that any program has used once is used up.',
-          httpStatus: 401,
-        },
-      );
-    });
-  }
-
-  /**
-   * Runs `action` while holding the refresh lease. Returns undefined if `giveUp` ended the wait. Acquiring the lease is
-   * a durable write, which proves that the disk accepts writes.
-   */
-  async #underLease<T>(
-    onWait: (wait: Wait) => void,
-    giveUp: () => boolean,
-    action: (ticket: SlotTicket) => Promise<T>,
-  ): Promise<T | undefined> {
-    const { store, budget, clock } = this.#o;
-    const signal = this.#stopping.signal;
-    for (;;) {
-      const ticket = await budget.enter('token.refresh', { signal, onWait, giveUp });
-      if (!ticket) return undefined;
-      let fence: number | undefined;
-      try {
-        fence = await whenFree(clock, () => store.acquireLease(LEASE_HOLD_MS));
-      } finally {
-        if (fence === undefined) await budget.cancel(ticket);
-      }
-      if (fence === undefined) {
-        onWait({ endpoint: 'token.refresh', reason: 'refreshing', waitMs: LEASE_POLL_MS });
-        await clock.sleep(LEASE_POLL_MS, signal);
-        continue;
-      }
-      const held = fence;
-      try {
-        return await budget.during(ticket, () => action(ticket));
-      } finally {
-        // A lease that could not be released ends by itself.
-        await whenFree(clock, () => store.releaseLease(held)).catch(() => undefined);
-      }
-    }
-  }
-
-  async #rotate(generation: number, ticket: SlotTicket): Promise<boolean> {
-    const { store, budget, clock } = this.#o;
-    let pair: TokenPair | null;
-    let hasOpenIntent: boolean;
-    try {
-      pair = store.read();
-      hasOpenIntent = store.readIntent()?.generation === generation;
-      if (pair?.generation !== generation || pair.lockedOut) {
-        await budget.cancel(ticket);
-        return false;
-      }
-      await whenFree(clock, () => store.writeIntent(generation));
-    } catch (error) {
-      await budget.cancel(ticket);
-      throw error;
-    }
-    const dropIntent = async () => {
-      if (hasOpenIntent) return;
-      await whenFree(clock, () => store.clearIntent(generation)).catch(() => undefined);
-    };
-    const save = (fresh: NewTokenPair) => this.#save(fresh, generation);
-    if (await this.#exchange(ticket, pair.refreshToken, save, dropIntent)) return true;
-    await this.#lockOut(generation, hasOpenIntent ? 'reply-lost' : 'refused');
-    return false;
-  }
-
-  /**
-   * Sends the refresh token, and saves the pair in the answer even if the answer is late. Returns false if the platform
-   * refuses the token (401).
-   */
-  async #exchange(
-    ticket: SlotTicket,
-    refreshToken: string,
-    save: (pair: NewTokenPair) => Promise<void>,
-    onUnused: () => Promise<void>,
-  ): Promise<boolean> {
-    const { budget } = this.#o;
-    let exchange: Exchange;
-    try {
-      exchange = await this.#inTime(this.#send(refreshToken), save);
-    } catch (error) {
-      if (neverSent(error)) await onUnused();
-      await budget.failed(ticket);
-      throw error;
-    }
-    const { answer, pair } = exchange;
-    if (pair) {
-      await save(pair);
-      await budget.answered(ticket);
-      return true;
-    }
-    if (answer.status === 401) {
-      await budget.failed(ticket);
-      return false;
-    }
-    await onUnused();
-    throw await budget.refused(ticket, answer);
-  }
-
-  /**
-   * Sends POST /token/refresh once, and never aborts it, because the answer may have the only valid pair. After an
-   * error the token may be used up, unless `neverSent` is true.
-   */
-  async #send(refreshToken: string): Promise<Exchange> {
-    const { transport, clock } = this.#o;
-    const sent = await transport.send({
-      endpoint: 'token.refresh',
-      method: 'POST',
-      path: '/token/refresh',
-      headers: { 'content-type': 'application/json', accept: 'application/json' },
-      body: JSON.stringify(tokenRefreshRequest.parse({ refreshToken })),
-      bodyMaxBytes: BODY_MAX_BYTES,
-      freshConnection: true,
-    });
-    const answer = { ...sent, secrets: [refreshToken] };
-    if ([401, 403, 429].includes(answer.status)) return { answer };
-    const nowMs = clock.nowMs();
-    const clockSkewMs = (serverDateMs(answer.headers) ?? nowMs) - nowMs;
-    expectSuccess(answer);
-    const { token: accessToken, ...data } = readAs(tokenRefreshData, readData(answer), answer);
-    return { answer, pair: datedPair({ ...data, accessToken, nowMs, clockSkewMs }) };
-  }
-
-  /** Waits for the answer up to the time limit. A later answer is saved by `save`. */
-  async #inTime(exchange: Promise<Exchange>, save: (pair: NewTokenPair) => Promise<void>): Promise<Exchange> {
-    const over = new AbortController();
-    const limit = this.#patience(over.signal).then(() => undefined);
-    const result = await Promise.race([exchange, limit]).finally(() => over.abort());
-    if (result) return result;
-    const late = exchange
-      .then(({ pair }) => pair && save(pair))
-      .catch((error: unknown) =>
-        this.#o.log.debug({ err: error }, 'A refresh that nobody waited for any more failed.'),
-      )
-      .finally(() => this.#late.delete(late));
-    this.#late.add(late);
-    throw noAnswerWithin(TIMEOUT_MS);
-  }
-
-  async #patience(over: AbortSignal): Promise<void> {
-    const { clock } = this.#o;
-    const stopping = this.#stopping.signal;
-    await sleepAwake(clock, TIMEOUT_MS, AbortSignal.any([over, stopping]));
-    if (stopping.aborted) await sleepAwake(clock, ANSWER_WHILE_STOPPING_MS, over);
-  }
-
-  /** Saves the new pair. It is retried after every disk error, because only this process has the pair. */
-  async #save(pair: NewTokenPair, generation: number | null, offered?: string): Promise<void> {
-    const { store, clock, log } = this.#o;
-    let stopAtMs: number | undefined;
-    for (let attempt = 0; ; attempt++) {
-      try {
-        if (await whenFree(clock, () => store.save(pair, generation, offered))) {
-          log.info(generation === null ? {} : { generation: generation + 1 }, 'The tokens were renewed.');
-          this.#noteCompany(pair, offered !== undefined);
-        } else {
-          log.warn({ generation }, 'Renewed tokens were dropped: newer ones are in the store.');
-        }
-        return;
-      } catch (error) {
-        if (!(error instanceof TillsyncError) || !error.code.startsWith('storage-')) throw error;
-        if (attempt === 0) {
-          log.error({ err: error }, 'Renewed tokens cannot be saved yet; they are kept in memory.');
-        }
-        if (this.#stopping.signal.aborted) stopAtMs ??= clock.monotonicMs() + SAVE_WHILE_STOPPING_MS;
-        if (stopAtMs !== undefined && clock.monotonicMs() >= stopAtMs) throw error;
-      }
-      const pauseMs = backoffMs(attempt, SAVE_RETRY_FIRST_MS, SAVE_RETRY_LONGEST_MS);
-      await clock.sleep(stopAtMs === undefined ? pauseMs : Math.min(pauseMs, 250));
-    }
-  }
-
-  /** Stores the company of the tokens. A rotation never replaces a stored company; a token from a person does. */
-  #noteCompany({ accessToken, refreshToken }: NewTokenPair, isOffered: boolean): void {
-    const { store, log } = this.#o;
-    try {
-      const company = companyOf(accessToken) ?? companyOf(refreshToken);
-      const known = store.company();
-      if (company !== undefined && company !== known && (isOffered || known === null)) {
-        store.setCompany(company);
-      }
-    } catch (error) {
-      // The company is noted at the next rotation.
-      log.debug({ err: error }, 'The company of the tokens could not be noted.');
-    }
-  }
-
-  async #lockOut(generation: number, cause: LockOut['cause']): Promise<void> {
-    const { store, clock, log } = this.#o;
-    // Another process may have saved a new pair, if this one was frozen for longer than its lease.
-    if ((await whenFree(clock, () => store.read()))?.generation !== generation) return;
-    const lockOut: LockOut = { atMs: clock.nowMs(), cause };
-    try {
-      await whenFree(clock, () => store.markLockedOut(generation, lockOut));
-    } catch (error) {
-      if (!hasCode(error, 'storage-busy', 'storage-full', 'storage-readonly', 'storage-failed')) throw error;
-      log.error({ err: error }, 'The lock-out could not be written.');
-    }
-    throw lockedOutError(lockOut);
-  }
-}
-
-/** `pair` is undefined after 401, 403 and 429. Any other failure is thrown. */
-interface Exchange {
-  answer: CallAnswer;
-  pair?: NewTokenPair;
 }
 
 export function unauthorized(message: string): TillsyncError {

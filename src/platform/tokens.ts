@@ -12,7 +12,7 @@ export interface TokenPair extends NewTokenPair {
   generation: number;
   /** Time at which the pair was stored, by the wall clock. */
   savedAtMs: number;
-  /** When and why the platform refused the pair, so that no refresh is tried; null if it did not. */
+  /** When and why the platform refused the pair; null if it did not. A refresh is then tried at long intervals only. */
   lockedOut: LockOut | null;
 }
 
@@ -28,12 +28,41 @@ export interface NewTokenPair {
 }
 
 export interface LockOut {
+  /** Time of the first refusal, by the wall clock. */
   atMs: number;
+  /** Number of refusals in a row, and the time of the last one by the wall clock. */
+  refusals: number;
+  refusedAtMs: number;
   /**
    * - `refused`: the platform refused the refresh token
    * - `reply-lost`: the answer of an earlier refresh was never saved, and the platform then refused the token
    */
   cause: 'refused' | 'reply-lost';
+}
+
+/** Pauses after the first, the second and each further refusal of a refresh token. */
+const TRY_AGAIN_AFTER_MS = [60_000, 600_000, 3_600_000] as const;
+/** Lifetime of a refresh token (document, "Limits"), used if the token itself names no end. */
+const REFRESH_LIFE_MS = 30 * 86_400_000;
+
+/**
+ * Returns when a refused refresh token is tried again, by this machine's wall clock; null if it is over and is not tried
+ * again. A refusal may be the mistake of a moment, so it does not lock a shop out for good. The pauses are so long that
+ * the platform cannot take the tries for an attack.
+ */
+function triesAgainAtMs(pair: TokenPair, serverNowMs: number): number | null {
+  const { lockedOut, savedAtMs, refreshExpiresAtMs } = pair;
+  const endMs = refreshExpiresAtMs ?? savedAtMs + REFRESH_LIFE_MS;
+  if (!lockedOut || serverNowMs >= endMs) return null;
+  const pauseMs = TRY_AGAIN_AFTER_MS[lockedOut.refusals - 1] ?? TRY_AGAIN_AFTER_MS[2];
+  return lockedOut.refusedAtMs + pauseMs;
+}
+
+/** Returns whether a refused refresh token is to be tried now. */
+export function isTryDue(pair: TokenPair, nowMs: number, serverNowMs: number): boolean {
+  const atMs = triesAgainAtMs(pair, serverNowMs);
+  // The wall clock may have been set back since the last refusal.
+  return atMs !== null && (nowMs >= atMs || nowMs < (pair.lockedOut?.refusedAtMs ?? 0));
 }
 
 /** Shortest plausible time to the `exp` of a new access token. If `exp` is nearer, a wrong clock dated the token. */
@@ -194,6 +223,8 @@ export interface TokenStatus {
   refreshExpiresInMs: number | null;
   clockSkewMs: number;
   lockedOut: LockOut | null;
+  /** When the refused refresh token is tried again, by the wall clock; null if it is not, or was not refused. */
+  triesAgainAtMs: number | null;
   /** Start of a refresh whose answer was not saved: it still runs, or the answer was lost. null if there is none. */
   openIntentAtMs: number | null;
 }
@@ -213,21 +244,24 @@ export function describeTokens(
     refreshExpiresInMs: restMs(pair?.refreshExpiresAtMs),
     clockSkewMs: pair?.clockSkewMs ?? 0,
     lockedOut: pair?.lockedOut ?? null,
+    triesAgainAtMs: pair && triesAgainAtMs(pair, serverNowMs),
     openIntentAtMs,
   };
 }
 
 const HINT = 'Get a new token pair from the company panel or the support, then run: {tillsync} auth set';
+/** Says how long `triesAgainAtMs` waits. */
+const TRIES_AGAIN = 'tillsync tries it again after 1, 10 and 60 minutes, then every hour until it expires.';
 
 /** Returns the error for a call during a lock-out. */
-export function lockedOutError({ atMs, cause }: LockOut): TillsyncError {
+export function lockedOutError({ atMs, cause }: Pick<LockOut, 'atMs' | 'cause'>): TillsyncError {
   const why =
     cause === 'reply-lost'
       ? 'an answer with new tokens was lost on its way, and the platform takes the old refresh token no more'
       : 'the platform refused the refresh token as invalid, expired or revoked';
   const since = isoUtc(atMs).slice(0, 16).replace('T', ' ');
   return new TillsyncError('auth-required', `Since ${since} UTC the platform asks for new tokens: ${why}.`, {
-    hint: HINT,
+    hint: `${TRIES_AGAIN} ${HINT}`,
     httpStatus: 401,
   });
 }
@@ -322,6 +356,8 @@ const LEASE = 'token.refresh';
 interface TokenRow extends Omit<TokenPair, 'lockedOut'> {
   lockedOutAtMs: number | null;
   lockedOutCause: LockOut['cause'] | null;
+  refusals: number;
+  refusedAtMs: number | null;
 }
 
 function statements(db: Database.Database) {
@@ -331,7 +367,8 @@ function statements(db: Database.Database) {
         `SELECT generation, refresh_token AS refreshToken, access_token AS accessToken, saved_at_ms AS savedAtMs,
          access_expires_at_ms AS accessExpiresAtMs, access_issued_at_ms AS accessIssuedAtMs,
          refresh_expires_at_ms AS refreshExpiresAtMs, clock_skew_ms AS clockSkewMs,
-         locked_out_at_ms AS lockedOutAtMs, locked_out_cause AS lockedOutCause
+         locked_out_at_ms AS lockedOutAtMs, locked_out_cause AS lockedOutCause,
+         refusals, refused_at_ms AS refusedAtMs
        FROM tokens`,
       ),
     putPair: () =>
@@ -355,8 +392,9 @@ function statements(db: Database.Database) {
         'UPDATE tokens SET intent_generation = NULL, intent_at_ms = NULL WHERE intent_generation = ?',
       ),
     lockOut: () =>
-      db.prepare<[number, string, number]>(
-        'UPDATE tokens SET locked_out_at_ms = ?, locked_out_cause = ? WHERE generation = ?',
+      db.prepare<[LockOut & { generation: number }]>(
+        `UPDATE tokens SET locked_out_at_ms = :atMs, locked_out_cause = :cause, refusals = :refusals,
+         refused_at_ms = :refusedAtMs WHERE generation = :generation`,
       ),
     noteHandedIn: () => db.prepare<[string]>('INSERT OR IGNORE INTO handed_in VALUES (?)'),
     handedIn: () => db.prepare<[string], number>('SELECT 1 FROM handed_in WHERE fingerprint = ?').pluck(),
@@ -391,13 +429,14 @@ export class TokenRows {
   read(): TokenPair | null {
     const row = storing(() => this.#sql.pair.get());
     if (!row) return null;
-    const { lockedOutAtMs, lockedOutCause, ...pair } = row;
+    const { lockedOutAtMs, lockedOutCause, refusals, refusedAtMs, ...pair } = row;
     if (pair.generation !== this.#toldGeneration) {
       this.#tellSecrets(pair);
       this.#toldGeneration = pair.generation;
     }
-    const lockedOut =
-      lockedOutAtMs === null ? null : { atMs: lockedOutAtMs, cause: lockedOutCause ?? 'refused' };
+    if (lockedOutAtMs === null) return { ...pair, lockedOut: null };
+    const cause = lockedOutCause ?? 'refused';
+    const lockedOut = { atMs: lockedOutAtMs, cause, refusals, refusedAtMs: refusedAtMs ?? lockedOutAtMs };
     return { ...pair, lockedOut };
   }
 
@@ -413,7 +452,7 @@ export class TokenRows {
     return storing(() => this.#sql.intent.get()) ?? null;
   }
 
-  /** Deletes the intent of `generation`, because the token is unused: not sent, or answered with 403 or 429. */
+  /** Deletes the intent of `generation`, because the token is unused: not sent, or answered with 401, 403 or 429. */
   clearIntent(generation: number): void {
     storing(() => this.#sql.clearIntent.run(generation));
   }
@@ -421,17 +460,15 @@ export class TokenRows {
   /**
    * Stores a new pair if the stored generation is `expectedGeneration` (0: no pair; null: any, because a person
    * decided). Deletes the intent and ends a lock-out. Returns false if another process was first. `offered` is the
-   * refresh token from a person that was exchanged for this pair.
+   * refresh token from a person that is in the pair or was exchanged for it; left out for a rotation.
    */
-  save(pair: NewTokenPair, expectedGeneration: number | null, offered = pair.refreshToken): boolean {
+  save(pair: NewTokenPair, expectedGeneration: number | null, offered?: string): boolean {
     this.#tellSecrets(pair);
     const saving = this.#o.db.transaction(() => {
       const row = this.#sql.pair.get();
       const generation = row?.generation ?? 0;
       if (expectedGeneration !== null && expectedGeneration !== generation) return false;
-      // Only a rotation replaces a valid pair of a known generation, so any other pair came from a person.
-      const isHandedIn = expectedGeneration === null || !row || row.lockedOutAtMs !== null;
-      if (isHandedIn) this.#sql.noteHandedIn.run(fingerprintOf(offered));
+      if (offered !== undefined) this.#sql.noteHandedIn.run(fingerprintOf(offered));
       this.#sql.putPair.run({ ...pair, generation: generation + 1, savedAtMs: this.#o.clock.nowMs() });
       return true;
     });
@@ -452,8 +489,8 @@ export class TokenRows {
     storing(() => this.#sql.putCompany.run(companyId));
   }
 
-  markLockedOut(generation: number, { atMs, cause }: LockOut): void {
-    storing(() => this.#sql.lockOut.run(atMs, cause, generation));
+  markLockedOut(generation: number, lockOut: LockOut): void {
+    storing(() => this.#sql.lockOut.run({ ...lockOut, generation }));
   }
 
   /** Acquires the refresh lease. Returns undefined while another process has it. */

@@ -1,13 +1,66 @@
+import { readFileSync } from 'node:fs';
 import type { Readable } from 'node:stream';
+import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
+import { getProxyForUrl } from 'proxy-from-env';
 import type { Agent, Dispatcher } from 'undici';
-import type { z } from 'zod';
 import { ACCEPTED_CODINGS, codingOf, DecodeError, decoded } from '../core/content-coding.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { parseLossless } from '../core/json-records.ts';
 import type { Clock } from '../core/time.ts';
 import type { Endpoint } from './platform.ts';
-import { envelopeAnswer } from './schemas.ts';
-import { type Address, type PlatformWay, proxyAddress, proxyOf, trustOf } from './way.ts';
+
+export interface Address {
+  host: string;
+  port: number;
+}
+
+/** Settings for connections to the platform. */
+export interface PlatformWay {
+  baseUrl: string;
+  /** Address of a proxy. If left out or empty, HTTPS_PROXY and NO_PROXY of the environment apply. */
+  proxy?: string | undefined;
+  /** PEM file with further trusted certificate authorities; left out or empty if there are none. */
+  caFile?: string | undefined;
+}
+
+/**
+ * Returns the address of the proxy; undefined if there is none. It may contain a password, so it must never be shown.
+ */
+export function proxyOf({ baseUrl, proxy }: PlatformWay): string | undefined {
+  return proxy || getProxyForUrl(baseUrl) || undefined;
+}
+
+/**
+ * Returns host and port of a proxy address, without its password. Throws `config-invalid` if the address is invalid.
+ */
+export function proxyAddress(proxy: string): Address {
+  if (!URL.canParse(proxy)) {
+    throw new TillsyncError('config-invalid', 'The address of the proxy is none.', {
+      hint: 'Correct platform.proxy, or HTTPS_PROXY in the environment: it has a scheme, a host and a port.',
+    });
+  }
+  const { protocol, hostname, port } = new URL(proxy);
+  return {
+    host: hostname.replace(/^\[(.*)\]$/, '$1'),
+    port: Number(port) || (protocol === 'https:' ? 443 : 80),
+  };
+}
+
+/**
+ * Returns the certificate authorities that a connection trusts: the process's own and those of `caFile`; undefined
+ * without `caFile`. Throws `config-invalid` if the file is unusable.
+ */
+export function trustOf({ caFile = '' }: PlatformWay): SecureContext | undefined {
+  if (caFile === '') return undefined;
+  try {
+    return createSecureContext({ ca: [...getCACertificates('default'), readFileSync(caFile, 'utf8')] });
+  } catch (cause) {
+    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : 'no PEM';
+    throw new TillsyncError('config-invalid', `platform.ca_file, ${caFile}, cannot be used (${code}).`, {
+      cause,
+      hint: 'Name a PEM file that the user of tillsync can read.',
+    });
+  }
+}
 
 const ONLINE =
   'Check the internet connection and the firewall of this machine; tillsync tries again by itself.';
@@ -261,10 +314,13 @@ async function readBody(
   if (coding === undefined) {
     // Without this listener, undici's error about the unread rest would end the process.
     body.on('error', () => {}).destroy();
-    const named = bounded(header ?? '', { secrets: [] }).slice(0, 40);
-    throw new TillsyncError('platform-garbled', `The platform's answer is encoded as ${named}.`, {
-      hint: `tillsync asks for ${ACCEPTED_CODINGS} alone. A proxy may stand in between; check platform.base_url from this machine.`,
-    });
+    throw new TillsyncError(
+      'platform-garbled',
+      `The platform's answer is encoded as ${header?.slice(0, 40)}.`,
+      {
+        hint: `tillsync asks for ${ACCEPTED_CODINGS} alone. A proxy may stand in between; check platform.base_url from this machine.`,
+      },
+    );
   }
   if (coding === null) return gather(body, Number(headers['content-length']), maxBytes);
   try {
@@ -314,156 +370,4 @@ function flattened(headers: Record<string, string | string[] | undefined>): Reco
     if (value !== undefined) flat[name.toLowerCase()] = Array.isArray(value) ? value.join(', ') : value;
   }
   return flat;
-}
-
-/** Returns the platform's wall clock from the Date header, which has whole seconds; undefined if it is unreadable. */
-export function serverDateMs(headers: Record<string, string>): number | undefined {
-  const ms = Date.parse(headers.date ?? '');
-  return Number.isNaN(ms) ? undefined : ms;
-}
-
-/** Returns a Retry-After header, in seconds or as a date, as milliseconds to wait; undefined if it is unreadable. */
-export function parseRetryAfter(header: string | undefined, serverNowMs: number): number | undefined {
-  const text = header?.trim() ?? '';
-  if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
-  const dateMs = /[a-z]/i.test(text) ? Date.parse(text) : Number.NaN;
-  return Number.isNaN(dateMs) ? undefined : dateMs - serverNowMs;
-}
-
-const MESSAGE_MAX = 300;
-/** HTTP statuses about the request itself (too slow, large or early). A proxy may send them with any body. */
-const OF_THE_REQUEST = [408, 413, 414, 425, 431];
-
-/**
- * Throws for every status except 2xx. Callers handle 401, 403 and 429 before. 5xx gives `platform-failed`, and 4xx
- * `platform-refused`. `platform-garbled` is for what the API itself does not send: a redirect, as of a captive portal,
- * or a 4xx without a JSON object, as of a proxy while the platform is down.
- */
-export function expectSuccess(answer: CallAnswer): void {
-  const { status } = answer;
-  if (status >= 200 && status < 300) return;
-  if (status >= 400 && status < 500) {
-    if (!jsonObject(answer) && !OF_THE_REQUEST.includes(status)) throw garbled(answer, 'no JSON');
-    const message = sentMessage(answer);
-    throw new TillsyncError('platform-refused', message ?? `The platform refused with HTTP ${status}.`, {
-      httpStatus: status,
-      retryable: status === 408 || status === 425,
-    });
-  }
-  if (status >= 500) {
-    throw new TillsyncError('platform-failed', `The platform failed with HTTP ${status}.`, {
-      httpStatus: status,
-      hint: 'The fault is on the side of the platform; tillsync tries again by itself.',
-    });
-  }
-  throw garbled(answer, `HTTP ${status}`);
-}
-
-/** Reads `data` of an envelope. Throws `platform-refused` with the platform's message for `success: false`. */
-export function readData(answer: CallAnswer): unknown {
-  return readEnvelope(answer).data;
-}
-
-/** Size up to which an answer is parsed only to find a refusal. An answer with more says more than one. */
-const REFUSAL_MAX_BYTES = 65_536;
-
-/** Throws `platform-refused` with the platform's message for `success: false` in an answer of any other shape. */
-export function expectNoRefusal(answer: CallAnswer): void {
-  if (answer.bytes.length > REFUSAL_MAX_BYTES) return;
-  const body = jsonObject(answer);
-  const { success } = envelopeAnswer.safeParse(body).data ?? {};
-  if (success !== false) return;
-  throw new TillsyncError('platform-refused', sentMessage(answer) ?? 'The platform refused.', {
-    httpStatus: answer.status,
-  });
-}
-
-/** Reads an envelope. Throws as `readData` does. */
-export function readEnvelope(answer: CallAnswer): { success: true | null; data: unknown } {
-  let json: unknown;
-  try {
-    json = parseLossless(new TextDecoder('utf-8', { fatal: true }).decode(answer.bytes));
-  } catch {
-    throw garbled(answer, 'no JSON');
-  }
-  const read = envelopeAnswer.safeParse(json);
-  if (!read.success) throw garbled(answer, 'no envelope');
-  const { success, message, data } = read.data;
-  if (success === false) {
-    throw new TillsyncError('platform-refused', bounded(message ?? '', answer) || 'The platform refused.', {
-      httpStatus: answer.status,
-    });
-  }
-  if (success === null && !('data' in read.data)) throw garbled(answer, 'no envelope');
-  return { success, data };
-}
-
-/** Reads a value by a schema. Throws `platform-garbled`. */
-export function readAs<T>(schema: z.ZodType<T>, value: unknown, answer: CallAnswer): T {
-  const read = schema.safeParse(value);
-  if (read.success) return read.data;
-  const where = read.error.issues[0]?.path.join('.') ?? '';
-  throw garbled(answer, `an unexpected ${where === '' ? 'shape' : `shape at ${where}`}`);
-}
-
-/**
- * Checks that an answer begins and ends like JSON and is not HTML. It does not parse the answer, which may be very
- * large.
- */
-export function expectJsonLike(answer: CallAnswer): void {
-  const { bytes } = answer;
-  const isBlank = (byte: number | undefined) =>
-    byte === 0x20 || (byte !== undefined && byte >= 0x09 && byte <= 0x0d);
-  let start = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0;
-  while (isBlank(bytes[start])) start++;
-  let end = bytes.length - 1;
-  while (end > start && isBlank(bytes[end])) end--;
-  const open = bytes[start];
-  const close = bytes[end];
-  const matches = (open === 0x7b && close === 0x7d) || (open === 0x5b && close === 0x5d);
-  const html = /\bhtml\b/i.test(answer.headers['content-type'] ?? '');
-  if (html || !matches || end === start) throw garbled(answer, 'no JSON');
-}
-
-/** Returns the platform's message in a refusal; undefined if there is none. */
-export function sentMessage(answer: CallAnswer): string | undefined {
-  const body = jsonObject(answer) ?? {};
-  for (const value of [Reflect.get(body, 'message'), Reflect.get(body, 'error')]) {
-    if (typeof value === 'string' && value.trim() !== '') return bounded(value, answer);
-    if (Array.isArray(value) && value.length > 0) return bounded(value.map(String).join('; '), answer);
-  }
-  return undefined;
-}
-
-/** Parses an answer. A refused batch may repeat its items and be long. Returns undefined if it is no JSON object. */
-function jsonObject({ bytes }: CallAnswer): object | undefined {
-  try {
-    const body: unknown = JSON.parse(new TextDecoder().decode(bytes));
-    return typeof body === 'object' && body !== null ? body : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Shortens a text of the platform, puts it on one line, and removes the secrets that were sent. */
-export function bounded(text: string, { secrets }: Pick<CallAnswer, 'secrets'>): string {
-  let clean = text;
-  for (const secret of secrets) if (secret !== '') clean = clean.replaceAll(secret, '[secret]');
-  return clean
-    .replace(/[\s\p{Cc}]+/gu, ' ')
-    .trim()
-    .slice(0, MESSAGE_MAX);
-}
-
-/** Returns the error `platform-garbled`. `found` says what the answer was instead. */
-export function garbled(answer: CallAnswer, found: string): TillsyncError {
-  const type = bounded(answer.headers['content-type'] ?? 'no content type', answer).slice(0, 80);
-  return new TillsyncError(
-    'platform-garbled',
-    `The platform's answer could not be read: ${found} (HTTP ${answer.status}, ${type}, ${answer.bytes.length} bytes).`,
-    {
-      httpStatus: answer.status,
-      hint: 'A proxy or a login page may stand in between; check platform.base_url from this machine.',
-    },
-  );
 }

@@ -285,7 +285,7 @@ function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): 
     return own.refreshToken === tokens.refreshToken ? 'taken' : 'own-kept';
   }
   if (own?.refreshToken === tokens.refreshToken) return 'own-kept';
-  state.tokens.save(tokens, null);
+  state.tokens.save(tokens, null, tokens.refreshToken);
   return 'taken';
 }
 

@@ -9,8 +9,15 @@ import { userAgent } from '../app/installation.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { PROBE_HEADER } from '../orders/callback-log.ts';
-import { addressOf, networkFault } from '../platform/transport.ts';
-import { type Address, type PlatformWay, proxyAddress, proxyOf, trustOf } from '../platform/way.ts';
+import {
+  type Address,
+  addressOf,
+  networkFault,
+  type PlatformWay,
+  proxyAddress,
+  proxyOf,
+  trustOf,
+} from '../platform/transport.ts';
 
 /** Result of one try of an address. */
 export interface ProbeResult {

@@ -5,6 +5,7 @@ import { authReport } from '../../src/cli/auth.ts';
 import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status-text.ts';
 import { ago, when } from '../../src/cli/table.ts';
 import type { Freshness } from '../../src/core/alarm.ts';
+import { isoUtc } from '../../src/core/time.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
 import type { TokenStatus } from '../../src/platform/tokens.ts';
 
@@ -19,6 +20,7 @@ const NO_TOKENS: TokenStatus = {
   refreshExpiresInMs: null,
   clockSkewMs: 0,
   lockedOut: null,
+  triesAgainAtMs: null,
   openIntentAtMs: null,
 };
 
@@ -40,6 +42,7 @@ describe('tokens', () => {
     refreshExpiresInMs: 863_400_000,
     clockSkewMs: 600_000,
     lockedOut: null,
+    triesAgainAtMs: null,
     openIntentAtMs: null,
   };
 
@@ -73,9 +76,14 @@ describe('tokens', () => {
   });
 
   test('that are refused ask for a person, with the cause', () => {
-    const lockedOut = { atMs: NOW, cause: 'reply-lost' } as const;
-    const report = authReport({ ...tokens, state: 'locked-out', lockedOut }, NOW);
-    expect(report).toMatchObject({ state: 'locked-out', lockedOut: { at: AT, cause: 'reply-lost' } });
+    const lockedOut = { atMs: NOW, cause: 'reply-lost', refusals: 2, refusedAtMs: NOW } as const;
+    const triesAgainAtMs = NOW + 540_000;
+    const report = authReport({ ...tokens, state: 'locked-out', lockedOut, triesAgainAtMs }, NOW);
+    expect(report.message).toContain('tillsync tries it again in 9m.');
+    expect(report).toMatchObject({
+      state: 'locked-out',
+      lockedOut: { at: AT, cause: 'reply-lost', triesAgainAt: isoUtc(triesAgainAtMs) },
+    });
     expect(report.message).toContain('was lost before it could be saved');
     expect(report.message).toContain('tillsync auth set');
     const refused = { ...lockedOut, cause: 'refused' } as const;

@@ -123,7 +123,10 @@ describe('what status says', () => {
   });
 
   it('of tokens and of what is waited for is Spanish', () => {
-    const status = { generation: 1, savedAtMs: 0, clockSkewMs: 0, lockedOut: null, openIntentAtMs: null };
+    const status = {
+      ...{ generation: 1, savedAtMs: 0, clockSkewMs: 0 },
+      ...{ lockedOut: null, triesAgainAtMs: null, openIntentAtMs: null },
+    };
     const inMs = [null, -5_000, 200_000];
     const tokens = inMs.flatMap((accessExpiresInMs) =>
       inMs.flatMap((refreshExpiresInMs) =>
@@ -141,12 +144,18 @@ describe('what status says', () => {
     );
     const [first] = tokens;
     if (!first) throw new Error('none');
-    const refused = (cause: 'refused' | 'reply-lost') => ({
+    const refused = (cause: 'refused' | 'reply-lost', triesAgainAtMs: number | null) => ({
       ...first,
       state: 'locked-out' as const,
-      lockedOut: { atMs: NOW, cause },
+      lockedOut: { atMs: NOW, cause, refusals: 1, refusedAtMs: NOW },
+      triesAgainAtMs,
     });
-    const others = [{ ...first, state: 'none' as const }, refused('refused'), refused('reply-lost')];
+    const others = [
+      { ...first, state: 'none' as const },
+      refused('refused', NOW),
+      refused('refused', null),
+      refused('reply-lost', NOW + 60_000),
+    ];
     for (const each of [...tokens, ...others]) {
       const { message } = authReport(each, NOW);
       expect(isKnownWhole(message), message).toBe(true);

@@ -140,7 +140,7 @@ export function plantState(clock: FakeClock): void {
   const state = openState({ path: path.join(STORAGE, 'state.db'), clock });
   const times = { accessExpiresAtMs: null, accessIssuedAtMs: null, refreshExpiresAtMs: null, clockSkewMs: 0 };
   const save = (refreshToken: string) =>
-    state.tokens.save({ ...times, refreshToken, accessToken: SECRETS.storedAccess }, null);
+    state.tokens.save({ ...times, refreshToken, accessToken: SECRETS.storedAccess }, null, refreshToken);
   save(SECRETS.oldRefresh);
   save(SECRETS.storedRefresh);
   state.webhook.update((memory) => ({

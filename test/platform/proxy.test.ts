@@ -1,4 +1,4 @@
-/** Tests src/platform/way.ts and src/support/webhook-probe.ts. */
+/** Tests src/platform/transport.ts and src/support/webhook-probe.ts. */
 
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync } from 'node:fs';

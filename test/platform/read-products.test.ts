@@ -1,7 +1,7 @@
-/** Tests src/platform/product-answers.ts. */
+/** Tests src/platform/answers.ts. */
 
 import { describe, expect, it } from 'vitest';
-import { readProductData, readProductPage } from '../../src/platform/product-answers.ts';
+import { readProductData, readProductPage } from '../../src/platform/answers.ts';
 import type { CallAnswer } from '../../src/platform/transport.ts';
 
 const MIB = 1024 * 1024;

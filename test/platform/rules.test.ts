@@ -3,7 +3,13 @@
 import fc from 'fast-check';
 import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';
-import { readBatchData, readSingle } from '../../src/platform/product-answers.ts';
+import {
+  expectJsonLike,
+  expectSuccess,
+  readBatchData,
+  readData,
+  readSingle,
+} from '../../src/platform/answers.ts';
 import { retryAfterMs } from '../../src/platform/refusals.ts';
 import {
   accessLifeMs,
@@ -13,7 +19,7 @@ import {
   isDue,
   type TokenPair,
 } from '../../src/platform/tokens.ts';
-import { type CallAnswer, expectJsonLike, expectSuccess, readData } from '../../src/platform/transport.ts';
+import type { CallAnswer } from '../../src/platform/transport.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 
 const HOUR_MS = 3_600_000;

@@ -44,22 +44,22 @@ test('an intent stays until a pair is saved or it is dropped', () => {
 test('a lock-out belongs to its generation and ends with a new pair', () => {
   const { tokens } = tempState(new FakeClock());
   tokens.save(pair('a'), 0);
-  tokens.markLockedOut(2, { atMs: 7, cause: 'refused' });
+  tokens.markLockedOut(2, { atMs: 7, cause: 'refused', refusals: 1, refusedAtMs: 7 });
   expect(tokens.read()?.lockedOut).toBe(null);
-  tokens.markLockedOut(1, { atMs: 7, cause: 'reply-lost' });
-  expect(tokens.read()?.lockedOut).toEqual({ atMs: 7, cause: 'reply-lost' });
+  tokens.markLockedOut(1, { atMs: 7, cause: 'reply-lost', refusals: 1, refusedAtMs: 7 });
+  expect(tokens.read()?.lockedOut).toEqual({ atMs: 7, cause: 'reply-lost', refusals: 1, refusedAtMs: 7 });
   tokens.save(pair('b'), null);
   expect(tokens.read()?.lockedOut).toBe(null);
 });
 
 test('handed-in tokens are known again by a fingerprint alone', () => {
   const { tokens } = tempState(new FakeClock());
-  tokens.save(pair('first-by-hand'), 0);
+  tokens.save(pair('first-by-hand'), 0, 'first-by-hand');
   tokens.save(pair('rotated'), 1);
-  tokens.save(pair('second-by-hand'), null);
+  tokens.save(pair('second-by-hand'), null, 'second-by-hand');
   tokens.save(pair('rotated-again'), 3);
-  tokens.markLockedOut(4, { atMs: 7, cause: 'refused' });
-  tokens.save(pair('third-by-hand'), 4);
+  tokens.markLockedOut(4, { atMs: 7, cause: 'refused', refusals: 1, refusedAtMs: 7 });
+  tokens.save(pair('third-by-hand'), 4, 'third-by-hand');
   expect(
     ['first-by-hand', 'second-by-hand', 'third-by-hand', 'rotated', 'new'].map((token) =>
       tokens.wasHandedIn(token),

@@ -57,8 +57,9 @@ test('a refused refresh token stops everything, told once, healed by new tokens'
   expect((await r.fault(a.productGet(sku))).code).toBe('auth-required');
   const calls = r.sandbox.control.calls().length;
   for (const platform of [a, b, a, b]) {
+    expect(platform.tokens.mayCall()).toBe(false);
     expect((await r.fault(platform.productGet(sku))).code).toBe('auth-required');
-    await r.clock.advance(HOUR_MS);
+    await r.clock.advance(10_000);
   }
   expect(r.sandbox.control.calls()).toHaveLength(calls);
   expect(r.sandbox.control.deadRefreshUses()).toHaveLength(1);
@@ -72,6 +73,136 @@ test('a refused refresh token stops everything, told once, healed by new tokens'
   await r.run(b.productGet(sku));
   expect(r.told.healed).toBe(2);
 });
+
+test('a refused refresh token is tried again after 1, 10 and 60 minutes, then each hour, by one process', async () => {
+  const r = await rig();
+  const processes = [r.client(), r.client()];
+  r.sandbox.control.revokeRefreshTokens();
+  r.sandbox.control.expireAccessTokens();
+  // The loops of a daemon look each five seconds whether they may call.
+  for (let look = 0; look < (3.5 * HOUR_MS) / 5_000; look++) {
+    const due = processes.filter(({ tokens }) => tokens.mayCall());
+    if (due.length > 0) await Promise.all(due.map((each) => r.fault(each.productGet(sku))));
+    await r.clock.advance(5_000);
+  }
+  const at = r.sandbox.control.deadRefreshUses().map((use) => Date.parse(use.at));
+  expect(at.slice(1).map((ms, i) => Math.round((ms - (at[i] as number)) / 60_000))).toEqual([
+    1, 10, 60, 60, 60,
+  ]);
+  expect(refreshes(r)).toBe(6);
+  expect(r.told.lockOuts).toHaveLength(2);
+  expect(processes[0]?.tokens.describe()).toMatchObject({ state: 'locked-out', lockedOut: { refusals: 6 } });
+});
+
+test.each([1, 2, 3, 4])(
+  '%i refusals by mistake lock nobody out: the token that is still good is tried again',
+  async (times) => {
+    const r = await rig();
+    let platform = r.client();
+    r.sandbox.control.expireAccessTokens();
+    r.sandbox.control.setFault({ kind: 'unauthorized', endpoint: 'token.refresh', times });
+    expect((await r.fault(platform.productGet(sku))).code).toBe('auth-required');
+    for (let refusal = 1; refusal <= times; refusal++) {
+      // A restart makes no difference.
+      if (refusal === 2) platform = r.client();
+      const inMs = (platform.tokens.describe().triesAgainAtMs ?? 0) - r.clock.nowMs();
+      expect(Math.round(inMs / 60_000)).toBe([1, 10, 60, 60][refusal - 1]);
+      await r.clock.advance(inMs - 1_000);
+      expect((await r.fault(platform.productGet(sku))).code).toBe('auth-required');
+      expect(refreshes(r)).toBe(refusal);
+      await r.clock.advance(1_000);
+      if (refusal < times) expect((await r.fault(platform.productGet(sku))).code).toBe('auth-required');
+    }
+    await r.run(platform.productGet(sku));
+    expect(r.told.healed).toBe(1);
+    const { generation, refreshToken } = r.state.tokens.read()!;
+    expect(platform.tokens.describe()).toMatchObject({ state: 'ok', generation: 2, openIntentAtMs: null });
+    expect([generation, r.state.tokens.wasHandedIn(refreshToken)]).toEqual([2, false]);
+    expect(r.sandbox.control.deadRefreshUses()).toEqual([]);
+  },
+);
+
+test('a person who wants a refresh gets a try at once, and a refused token is not tried beyond its end', async () => {
+  const r = await rig();
+  const platform = r.client();
+  r.sandbox.control.expireAccessTokens();
+  r.sandbox.control.setFault({ kind: 'unauthorized', endpoint: 'token.refresh', times: 2 });
+  expect((await r.fault(platform.productGet(sku))).code).toBe('auth-required');
+  expect((await r.fault(platform.tokens.refresh())).code).toBe('auth-required');
+  expect(refreshes(r)).toBe(2);
+  await r.run(platform.tokens.refresh());
+  await r.run(platform.productGet(sku));
+
+  r.sandbox.control.setFault({ kind: 'unauthorized', endpoint: 'token.refresh' });
+  await r.fault(platform.tokens.refresh());
+  expect(platform.tokens.describe().triesAgainAtMs).not.toBe(null);
+  await r.clock.advance(31 * 24 * HOUR_MS);
+  expect(platform.tokens.describe().triesAgainAtMs).toBe(null);
+  expect(platform.tokens.mayCall()).toBe(false);
+});
+
+test('a wall clock that is set back does not put off the next try', async () => {
+  const r = await rig();
+  const platform = r.client();
+  r.sandbox.control.expireAccessTokens();
+  r.sandbox.control.setFault({ kind: 'unauthorized', endpoint: 'token.refresh', times: 1 });
+  await r.fault(platform.productGet(sku));
+  r.clock.jumpWall(-365 * 24 * HOUR_MS);
+  expect(platform.tokens.mayCall()).toBe(true);
+  await r.run(platform.productGet(sku));
+});
+
+test.each([
+  ['an HTML page', 'text/html', '<html><h1>401 Authorization Required</h1></html>'],
+  ['no body', 'application/json', ''],
+  ['a text', 'text/plain', 'Unauthorized'],
+  ['a list', 'application/json', '["Unauthorized"]'],
+])(
+  'a 401 to a refresh with %s is the word of a gateway: the tokens stay and are tried again',
+  async (_what, type, body) => {
+    const r = await rig();
+    const transport = sandboxTransport(r.sandbox, r.clock);
+    let isInTheWay = true;
+    let tries = 0;
+    const platform = r.client({
+      transport: {
+        ...transport,
+        async send(request) {
+          if (!isInTheWay || request.endpoint !== 'token.refresh') return transport.send(request);
+          tries += 1;
+          return { status: 401, headers: { 'content-type': type }, bytes: Buffer.from(body) };
+        },
+      },
+    });
+    await r.run(platform.productGet(sku));
+    // While the access token is good, nothing stops.
+    await r.clock.advance(0.6 * HOUR_MS);
+    await r.run(platform.productGet(sku));
+    expect(tries).toBe(1);
+    r.sandbox.control.expireAccessTokens();
+    await r.clock.advance(10_000);
+    expect(await r.fault(platform.productGet(sku))).toMatchObject({
+      code: 'platform-failed',
+      retryable: true,
+      message: expect.stringContaining('The tokens are kept.'),
+    });
+    for (let minute = 0; minute < 60; minute++) {
+      expect(platform.tokens.mayCall()).toBe(true);
+      await r.fault(platform.productGet(sku));
+      await r.clock.advance(60_000);
+    }
+    expect(tries).toBeGreaterThan(10);
+    expect(tries).toBeLessThan(40);
+    expect(platform.tokens.describe()).toMatchObject({ state: 'ok', lockedOut: null, openIntentAtMs: null });
+    const offered = platform.tokens.tryOut(r.sandbox.issueTokens().refreshToken);
+    expect((await r.fault(offered)).code).toBe('platform-failed');
+    isInTheWay = false;
+    await r.clock.advance(5 * 60_000);
+    await r.run(platform.productGet(sku));
+    expect(r.told.lockOuts).toEqual([]);
+    expect(r.sandbox.control.deadRefreshUses()).toEqual([]);
+  },
+);
 
 test('a lost reply is tried once more and then told as what it is', async () => {
   const r = await rig();
@@ -218,7 +349,12 @@ test('tokens of the environment yield to rotated ones, and help after a lock-out
   const second = r.sandbox.issueTokens();
   expect(await platform.tokens.seed({ refreshToken: second.refreshToken })).toBe('kept');
   expect(r.state.tokens.read()?.refreshToken).not.toBe(second.refreshToken);
-  r.state.tokens.markLockedOut(r.state.tokens.read()!.generation, { atMs: 1, cause: 'refused' });
+  r.state.tokens.markLockedOut(r.state.tokens.read()!.generation, {
+    atMs: 1,
+    cause: 'refused',
+    refusals: 1,
+    refusedAtMs: r.clock.nowMs(),
+  });
   expect(await platform.tokens.seed({ refreshToken: first.refreshToken })).toBe('kept');
   expect(await platform.tokens.seed({ refreshToken: second.refreshToken })).toBe('adopted');
   await r.run(platform.productGet(sku));

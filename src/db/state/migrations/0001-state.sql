@@ -52,6 +52,9 @@ CREATE TABLE tokens (
   clock_skew_ms REAL NOT NULL,
   locked_out_at_ms REAL,
   locked_out_cause TEXT CHECK (locked_out_cause IN ('refused', 'reply-lost')),
+  -- Number of refusals in a row, and the time of the last one.
+  refusals INTEGER NOT NULL DEFAULT 0,
+  refused_at_ms REAL,
   intent_generation INTEGER,
   intent_at_ms REAL
 ) STRICT;
