@@ -14,6 +14,7 @@ const FAULTS: Record<CallbackFault, string> = {
   'no-callback': 'it is no callback: no secret and no JSON',
   'too-large': 'it is larger than webhook.body_limit',
   'not-json': 'the body is not JSON; it is in quarantine',
+  'not-decoded': 'its Content-Encoding cannot be read; it is in quarantine',
   unreadable: 'no order was found in it; it is in quarantine',
   'not-kept': 'it could not be kept; the sender was asked to come again',
   'cut-off': 'the sender was gone before the answer',

@@ -1,5 +1,6 @@
 import type { Config } from '../config/config-type.ts';
-import { sameCommandWithSudo, TillsyncError, typedWords, whenFree } from '../core/errors.ts';
+import { formatCommands, sameCommandWithSudo, TillsyncError, whenFree } from '../core/errors.ts';
+import { CALLBACKS_OFF, type WebhookMemory, WITHOUT_SECRET } from '../orders/webhook-registration.ts';
 import type { WebhookState } from '../platform/schemas.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, withPlatform } from './command.ts';
@@ -38,44 +39,80 @@ const show = command({
             'This platform does not answer the read of its webhook; see platform.webhook_read_path in the configuration.\n',
         }),
         text: readable ? webhookText(webhook) : fields({ 'last registered from here': registered }),
-        below: adviceFor(webhook, wanted),
+        below: adviceFor(webhook, wanted, memory),
       };
     }),
 });
 
-function adviceFor(webhook: WebhookState | null, wanted: string | null): string {
-  if (wanted === null) return 'webhook.callback_url is empty, so tillsync registers nothing.\n';
-  if (webhook === null || webhook.callbackUrl === wanted) return '';
-  return `The configuration wants ${wanted}; set it with: ${typedWords().tillsync} webhook set\n`;
+function adviceFor(
+  webhook: WebhookState | null,
+  wanted: string | null,
+  { isOff, isWithoutSecret }: Pick<WebhookMemory, 'isOff' | 'isWithoutSecret'>,
+): string {
+  const advice = [isOff && CALLBACKS_OFF, isWithoutSecret && WITHOUT_SECRET];
+  if (wanted === null) advice.push('webhook.callback_url is empty, so tillsync registers nothing.');
+  else if (webhook !== null && webhook.callbackUrl !== wanted) {
+    advice.push(`The configuration wants ${wanted}; set it with: {tillsync} webhook set`);
+  }
+  return advice
+    .filter((text) => text !== false)
+    .map((text) => `${formatCommands(text)}\n`)
+    .join('');
 }
 
 const set = command({
   description: "Create or replace the company's webhook",
   examples: ['webhook set', 'webhook set --url https://shop.example.com/webhook', 'webhook set --off'],
   options: {
-    '--url <url>': 'where notifications go; without it webhook.callback_url',
-    '--off': 'keep it, and stop the platform from sending',
+    '--url <url>': 'address for callbacks (default: webhook.callback_url)',
+    '--off': 'stop callbacks, also after a restart, until --on',
+    '--on': 'start callbacks again after --off',
+    '--no-secret': 'clear the secret: anyone who finds the address can then send orders',
     '--keep-secret': 'leave the secret that the platform has',
   },
   run: (context) =>
-    withPlatform(context, async ({ services, config, progress, note, call }) => {
-      const { url, off, keepSecret } = context.options;
+    withPlatform(context, async ({ services, config, progress, note, unseen, call }) => {
+      const { url, off, on, keepSecret, secret } = context.options;
+      if (off && on) throw new TillsyncError('usage', 'Use either --on or --off.');
+      if (keepSecret && secret === false) {
+        throw new TillsyncError('usage', 'Use either --no-secret or --keep-secret.');
+      }
+      if (!keepSecret && secret !== false) refuseHidden(unseen);
       const callbackUrl = addressOf(url, config);
-      const secret = keepSecret ? undefined : services.webhookSecrets.current();
       progress.step('telling the platform');
-      const change = { callbackUrl, active: !off, ...(secret !== undefined && { secret }) };
-      const state = await services.webhookRegistration.set(change, call);
-      const detail = `${off ? 'off' : 'on'}${secret === undefined ? '' : ', with its secret'}`;
+      const wish = {
+        callbackUrl,
+        isOff: off ? true : on ? false : undefined,
+        isWithoutSecret: secret === false ? true : undefined,
+        keepsSecret: keepSecret === true,
+      };
+      const state = await services.webhookRegistration.choose(wish, call);
+      const { isOff, isWithoutSecret } = await whenFree(context.cli.clock, () =>
+        services.state.webhook.read(),
+      );
+      const { health } = services.mirror;
+      if (isOff) health.report('orders.webhook', 'off', CALLBACKS_OFF);
+      else if (on) health.report('orders.webhook', 'unknown', 'Callbacks are on again; none has come yet.');
+      const secretTold = keepSecret ? '' : isWithoutSecret ? ', without a secret' : ', with its secret';
+      const detail = `${isOff ? 'off' : 'on'}${secretTold}`;
       await note({ action: 'webhook.set', subject: hostOf(callbackUrl), detail });
       progress.end();
-      if (secret === undefined && !keepSecret) {
-        context.cli.stderr.write(
-          'No webhook-secret is handed in, so callbacks would be refused; hand one in.\n',
-        );
-      }
-      return { json: { webhook: state }, text: webhookText(state) };
+      if (isWithoutSecret) context.cli.stderr.write(formatCommands(`${WITHOUT_SECRET}\n`));
+      return {
+        json: { webhook: state },
+        text: webhookText(state),
+        below: isOff ? formatCommands(`${CALLBACKS_OFF}\n`) : '',
+      };
     }),
 });
+
+/** Throws if this user cannot read the secret that was handed to the service, and so cannot know which one is in use. */
+function refuseHidden(unseen: readonly string[]): void {
+  const hidden = unseen.find((file) => file.endsWith('.webhook-secret'));
+  if (hidden === undefined) return;
+  const message = `You do not have permission to read ${hidden}, and the daemon tells by it which secret is newer.`;
+  throw new TillsyncError('storage-readonly', message, { hint: `Run: ${sameCommandWithSudo()}` });
+}
 
 /** Returns the host that the platform calls. The rest of the address may contain a secret. */
 function hostOf(url: string | null): string | null {
@@ -100,11 +137,7 @@ const rotateSecret = command({
   examples: ['webhook rotate-secret'],
   run: (context) =>
     withPlatform(context, async ({ services, progress, note, unseen, call }) => {
-      const hidden = unseen.find((file) => file.endsWith('.webhook-secret'));
-      if (hidden !== undefined) {
-        const message = `You do not have permission to read ${hidden}, and the daemon tells by it which secret is newer.`;
-        throw new TillsyncError('storage-readonly', message, { hint: `Run: ${sameCommandWithSudo()}` });
-      }
+      refuseHidden(unseen);
       progress.step('giving the platform a new secret');
       const state = await services.webhookRegistration.rotateSecret(call);
       await note({ action: 'webhook.rotate-secret', subject: hostOf(state.callbackUrl) });
@@ -139,7 +172,9 @@ const test = command({
         json: { ok, results },
         text: lines.join(''),
         ...(secret === undefined && {
-          below: 'No webhook-secret is handed in, so every callback is refused.\n',
+          below: formatCommands(
+            'There is no secret yet, so every callback is refused. To make one, run: {tillsync} webhook rotate-secret\n',
+          ),
         }),
         exit: ok ? EXIT.done : EXIT.failed,
       };

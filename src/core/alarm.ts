@@ -22,6 +22,7 @@ export type AlarmKey =
   | 'webhook.refused'
   | 'webhook.unreadable'
   | 'webhook.mismatch'
+  | 'webhook.active-field'
   | 'storage.failing'
   | 'storage.full'
   | 'storage.low'

@@ -5,6 +5,7 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { newestQuarantined } from '../orders/order-queries.ts';
+import { CALLBACKS_OFF } from '../orders/webhook-registration.ts';
 
 /** Time without an unreadable callback after which the alarm ends. */
 const OVER_AFTER_MS = 86_400_000;
@@ -29,10 +30,14 @@ export class CallbackHealth {
   }
 
   /** Sets the freshness before the first callback, because the state of an earlier process may be outdated. */
-  begin({ enabled, hasSecret }: { enabled: boolean; hasSecret: boolean }): void {
+  begin({ enabled, hasSecret, isOff }: { enabled: boolean; hasSecret: boolean; isOff: boolean }): void {
     const { health } = this.#mirror;
     if (!enabled) {
       health.report('orders.webhook', 'off', 'Callbacks are off in the configuration.');
+      return;
+    }
+    if (isOff) {
+      health.report('orders.webhook', 'off', formatCommands(CALLBACKS_OFF));
       return;
     }
     if (!hasSecret) {

@@ -110,7 +110,10 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const webhookUrl = receiver?.url ?? null;
   const hasSecret = services.webhookSecrets.accepted().length > 0;
   const enabled = receiver !== undefined && isSetUp(config);
-  if (!isBranch(config)) orders.callbackHealth.begin({ enabled, hasSecret });
+  if (!isBranch(config)) {
+    const { isOff } = services.state.webhook.read();
+    orders.callbackHealth.begin({ enabled, hasSecret, isOff });
+  }
   await settleRole(config, services);
 
   // The loops start after the listeners are ready, so that no callback waits for the first run of a loop.

@@ -108,7 +108,7 @@ export function incomingOrders(
         schedule: cronSchedule(config.orders.poll, config.orders.timezone),
         watch: {
           polled(createdIds) {
-            watch.polled(createdIds);
+            if (!isOff(state)) watch.polled(createdIds);
             callbackHealth.settle();
             changes.notify();
           },
@@ -150,6 +150,16 @@ export function incomingOrders(
         onUnreadable: (reason) => callbackHealth.unreadable(reason),
       }),
   };
+}
+
+/** Returns whether a person switched callbacks off. A fault of state.db is told elsewhere. */
+function isOff({ webhook }: Services['state']): boolean {
+  try {
+    return webhook.read().isOff;
+  } catch (error) {
+    if (error instanceof TillsyncError) return false;
+    throw error;
+  }
 }
 
 const BEFORE_MAX = 1_000;

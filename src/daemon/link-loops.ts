@@ -67,7 +67,7 @@ const OF_A_HUB: readonly AlarmKey[] = [
 const OF_THE_PLATFORM: readonly AlarmKey[] = [
   ...(['auth.none', 'auth.other-company', 'platform.forbidden'] as const),
   ...(['orders.unreadable', 'orders.more-pages', 'orders.lists', 'orders.unlisted'] as const),
-  ...(['webhook.refused', 'webhook.unreadable', 'webhook.mismatch'] as const),
+  ...(['webhook.refused', 'webhook.unreadable', 'webhook.mismatch', 'webhook.active-field'] as const),
 ];
 
 /** Ends alarms and flows about the platform, which no part of a branch would end. */

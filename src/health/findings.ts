@@ -26,6 +26,10 @@ import { HUB_FINDINGS } from './hub-findings.ts';
 
 export type { FindingCheck, FindingCode, FindingRow };
 
+const OF_CALLBACKS = [
+  ...(['webhook.refused', 'webhook.external-pos', 'webhook.silent', 'webhook.mismatch'] as const),
+  ...(['webhook.active-field', 'webhook.unreadable'] as const),
+] as const;
 const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
 
 /** The table of findings. Findings of the same level are shown in its order, causes before consequences. */
@@ -277,7 +281,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'webhook.external-pos': {
     level: 'amber',
     when: neverCalled,
-    hiddenBy: ['webhook.refused', 'webhook.mismatch'],
+    hiddenBy: ['webhook.refused', 'webhook.mismatch', 'webhook.active-field'],
     flow: 'orders.webhook',
     check: 'webhook.arriving',
     message:
@@ -288,7 +292,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'webhook.silent': {
     level: 'amber',
     when: areCallbacksSilent,
-    hiddenBy: ['webhook.refused', 'webhook.external-pos'],
+    hiddenBy: ['webhook.refused', 'webhook.external-pos', 'webhook.active-field'],
     lasted: true,
     flow: 'orders.webhook',
     check: 'webhook.arriving',
@@ -301,6 +305,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'webhook.registered',
     message: "The platform's webhook is not the one that is configured here.",
     remedy: 'Compare with {tillsync} webhook show, then run: {tillsync} webhook set',
+  },
+  'webhook.active-field': {
+    level: 'amber',
+    flow: 'orders.webhook',
+    check: 'webhook.registered',
+    message: 'The platform has the webhook, but does not switch it on.',
+    remedy:
+      "Ask the platform's support how the field that switches sending is called. Set platform.webhook_active_field, then run: {restart}",
   },
   'webhook.unreadable': {
     level: 'amber',
@@ -518,14 +530,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'orders.webhook': {
     level: 'amber',
     when: (facts) => troubleOf('orders.webhook', facts),
-    hiddenBy: [
-      'webhook.refused',
-      'webhook.external-pos',
-      'webhook.silent',
-      'webhook.mismatch',
-      'webhook.unreadable',
-      ...NOT_RUNNING,
-    ],
+    hiddenBy: [...OF_CALLBACKS, ...NOT_RUNNING],
     sent: 'never',
     check: 'webhook.arriving',
     message: 'Callbacks work only in part.',

@@ -12,6 +12,8 @@ export type CallbackFault =
   | 'secret-wrong'
   | 'too-large'
   | 'not-json'
+  /** The body has a Content-Encoding that tillsync does not read, or not the one that its header names. */
+  | 'not-decoded'
   | 'unreadable'
   | 'not-kept'
   | 'cut-off';

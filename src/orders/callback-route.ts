@@ -1,7 +1,9 @@
 import { isUtf8 } from 'node:buffer';
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
+import { ACCEPTED_CODINGS, codingOf, DecodeError, decoded } from '../core/content-coding.ts';
 import { asTillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
@@ -81,7 +83,10 @@ export class SecretGate {
   #known: readonly string[] = [];
   #digests: readonly Buffer[] = [];
 
-  /** `secrets` returns all valid secrets: usually one, several during a rotation, none if none is configured. */
+  /**
+   * `secrets` returns all valid secrets: usually one, several during a rotation, none if none is configured. '' among
+   * them admits callbacks without the header.
+   */
   constructor(secrets: () => readonly string[]) {
     this.#secrets = secrets;
   }
@@ -97,7 +102,7 @@ export class SecretGate {
     const offered = hash('sha256', Buffer.from(single, 'latin1'), 'buffer');
     let fits = false;
     for (const digest of this.#digests) fits = timingSafeEqual(offered, digest) || fits;
-    return fits && single !== '';
+    return fits && (single !== '' || header === undefined);
   }
 
   #remember(secrets: readonly string[]): void {
@@ -158,6 +163,36 @@ export function readNotification(
   }
 }
 
+/**
+ * Decodes an authenticated body. Returns `too-large` as soon as it is larger than the limit. A body that cannot be
+ * decoded is kept as it came, with the reason.
+ */
+async function decodedBody(
+  body: Buffer,
+  header: string,
+  limitBytes: number,
+): Promise<Buffer | 'too-large' | { status: 400 | 415; reason: string }> {
+  const coding = codingOf(header);
+  if (coding === null) return body;
+  if (coding === undefined) {
+    const reason = `The body is compressed as ${header.slice(0, 40)}; tillsync reads ${ACCEPTED_CODINGS}.`;
+    return { status: 415, reason };
+  }
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of decoded(Readable.from([body]), coding, limitBytes)) {
+      bytes += chunk.length;
+      if (bytes > limitBytes) return 'too-large';
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    if (!(error instanceof DecodeError)) throw error;
+    return { status: 400, reason: `The body is not ${coding}, as its header says.` };
+  }
+  return Buffer.concat(chunks, bytes);
+}
+
 /** Header with the secret (document, "Callback request sent by the service"). */
 const SECRET_HEADER = 'x-webhook-secret';
 const RETRY_AFTER_S = 5;
@@ -192,7 +227,8 @@ function notedWith(response: NotedResponse): Noted {
 
 /**
  * Returns the route for callbacks. It checks the secret, reads the body and answers after the commit: 200 stored · 400
- * not JSON, bytes stored · 401 wrong secret · 413 too large · 503 not stored, to be sent again.
+ * not JSON, bytes stored · 401 wrong secret · 413 too large · 415 unknown Content-Encoding, bytes stored · 503 not
+ * stored, to be sent again.
  */
 export function callbackRoute(
   { path, clock, log, bodyLimitBytes, read, onAnswered }: CallbackRouteOptions,
@@ -224,9 +260,28 @@ export function callbackRoute(
       answer(response, 413, '{"error":"the notification is too large"}');
       return;
     }
-    const { entry, isJson } = readNotification(body, { read, receivedAtMs: clock.nowMs() });
+    const coding = request.headers['content-encoding'];
+    const plain = coding === undefined ? body : await decodedBody(body, coding, bodyLimitBytes);
+    if (plain === 'too-large') {
+      note(response, { fault: 'too-large' });
+      answer(response, 413, '{"error":"the notification is too large"}');
+      return;
+    }
+    if (!Buffer.isBuffer(plain)) {
+      const { status, reason } = plain;
+      note(response, { fault: 'not-decoded' });
+      const unreadable = { source: 'webhook', receivedAtMs: clock.nowMs(), reason, payload: body } as const;
+      await commits.add({ kind: 'unreadable', unreadable }, body.length);
+      const accepts = status === 415 ? { 'accept-encoding': ACCEPTED_CODINGS } : {};
+      answer(response, status, JSON.stringify({ error: reason }), {
+        ...accepts,
+        ...(isClosing() && { connection: 'close' }),
+      });
+      return;
+    }
+    const { entry, isJson } = readNotification(plain, { read, receivedAtMs: clock.nowMs() });
     note(response, notedOf(entry, isJson));
-    await commits.add(entry, body.length);
+    await commits.add(entry, plain.length);
     const closing = isClosing() ? { connection: 'close' } : undefined;
     if (isJson) answer(response, 200, '{"ok":true}', closing);
     else answer(response, 400, '{"error":"the body is not JSON"}', closing);

@@ -29,6 +29,10 @@ export interface WebhookMemory {
   handedInDigest: string | null;
   /** Last registration that PUT /webhook confirmed; null if there is none, or if a later rotation got no answer. */
   registered: { callbackUrl: string; secretDigest: string | null } | null;
+  /** True while a person wants the platform to send no callbacks. */
+  isOff: boolean;
+  /** True while a person wants callbacks without a secret. The receiver then accepts them without the header. */
+  isWithoutSecret: boolean;
 }
 
 export const NO_WEBHOOK_MEMORY: WebhookMemory = {
@@ -38,6 +42,8 @@ export const NO_WEBHOOK_MEMORY: WebhookMemory = {
   pending: [],
   handedInDigest: null,
   registered: null,
+  isOff: false,
+  isWithoutSecret: false,
 };
 
 /** Reads stored state. An earlier version stored the two newest pending secrets in two fields, which are read too. */
@@ -75,7 +81,10 @@ export class WebhookSecrets {
     this.#options = options;
   }
 
-  /** Returns every accepted secret; empty if none is configured. */
+  /**
+   * Returns every accepted secret; empty if none is configured. '' stands for a callback without the header, which is
+   * accepted only while a person wants callbacks without a secret.
+   */
   accepted(): readonly string[] {
     const { clock, store } = this.#options;
     if (clock.monotonicMs() < this.#cachedUntilMonoMs) return this.#cached;
@@ -89,9 +98,10 @@ export class WebhookSecrets {
     return this.#cached;
   }
 
-  /** Returns the secret to register with the platform. */
+  /** Returns the secret to register with the platform: '' for none by choice, undefined if none was ever made. */
   current(): string | undefined {
     const memory = this.#options.store.read();
+    if (memory.isWithoutSecret) return '';
     return this.#rotatedHere(memory) ? (memory.current ?? undefined) : this.#options.handedIn[0];
   }
 
@@ -115,7 +125,7 @@ export class WebhookSecrets {
   /** Records that the platform confirmed the pending secret. The previous secret stays valid for an hour. */
   async commit(secret: string): Promise<void> {
     const { store, clock, handedIn } = this.#options;
-    const before = this.current() ?? null;
+    const before = this.current() || null;
     await whenFree(clock, () =>
       store.update((memory) => ({
         ...memory,
@@ -124,6 +134,7 @@ export class WebhookSecrets {
         previousUntilMs: clock.nowMs() + PREVIOUS_VALID_MS,
         // Secrets of later rotations are still unconfirmed.
         pending: memory.pending.slice(memory.pending.indexOf(secret) + 1),
+        isWithoutSecret: false,
         handedInDigest: digestOf(handedIn[0]),
       })),
     );
@@ -142,8 +153,8 @@ export class WebhookSecrets {
     const settled = this.#rotatedHere(memory)
       ? [memory.current, previousValid ? memory.previous : null, ...handedIn.slice(1)]
       : handedIn;
-    const all = [...settled, ...memory.pending];
-    return [...new Set(all.filter((secret) => secret !== null))];
+    const secrets = [...settled, ...memory.pending].filter((secret) => secret !== null && secret !== '');
+    return [...new Set([...secrets, ...(memory.isWithoutSecret ? [''] : [])])] as string[];
   }
 }
 
@@ -152,7 +163,17 @@ function digestOf(secret: string | undefined): string | null {
   return secret ? hash('sha256', secret, 'hex') : null;
 }
 
+/** Sentences for what a person chose, wherever it is shown. */
+export const CALLBACKS_OFF =
+  'Callbacks are off, as you chose; orders arrive by polling. To switch them on, run: {tillsync} webhook set --on';
+export const WITHOUT_SECRET =
+  'Callbacks need no secret, as you chose: anyone who finds the address can send orders. To use a secret again, run: {tillsync} webhook rotate-secret';
+
 const NOT_IMPLEMENTED = 501;
+/** Number of failures in a row after which the read, whose path is a guess, counts as not offered. */
+const READ_FAILURES_MAX = 3;
+/** Time for which the platform must fail to register the webhook before a person is told. */
+const FAILS_FOR_MS = 600_000;
 
 interface WebhookRegistrationOptions {
   platform: Pick<PlatformClient, 'webhookGet' | 'webhookPut'>;
@@ -165,6 +186,16 @@ interface WebhookRegistrationOptions {
   log: Log;
 }
 
+/** How a person wants the webhook. What is left out stays as it was chosen before. */
+export interface WebhookWish {
+  callbackUrl: string;
+  isOff?: boolean | undefined;
+  /** True to clear the secret at the platform, and to accept callbacks without the header. */
+  isWithoutSecret?: boolean | undefined;
+  /** True to leave the secret that the platform has. */
+  keepsSecret?: boolean | undefined;
+}
+
 /** Keeps the company's only webhook (document, "PUT /webhook") registered with this address and the agreed secret. */
 export class WebhookRegistration {
   readonly #options: WebhookRegistrationOptions;
@@ -173,6 +204,9 @@ export class WebhookRegistration {
    * more call of a blocked token.
    */
   #isReadRefused = false;
+  #readFailures = 0;
+  #failsSinceMonoMs: number | undefined;
+  #switchFault: TillsyncError | undefined;
 
   constructor(options: WebhookRegistrationOptions) {
     this.#options = options;
@@ -184,56 +218,132 @@ export class WebhookRegistration {
 
   /**
    * Compares the platform's webhook with the wanted one, and registers the wanted one if they differ. If the platform
-   * offers no read, the last registration by tillsync is compared instead.
+   * offers no read, the last registration by tillsync is compared instead. A failure that lasts raises an alarm.
    */
-  async ensure(call?: CallOptions): Promise<'nothing-to-register' | 'equal' | 'registered'> {
-    const { callbackUrl, secrets, store, alarms, log } = this.#options;
+  async ensure(call?: CallOptions): Promise<'nothing-to-register' | 'off' | 'equal' | 'registered'> {
+    try {
+      const result = await this.#ensure(call);
+      this.#failsSinceMonoMs = undefined;
+      return result;
+    } catch (error) {
+      this.#noteFailure(error);
+      throw error;
+    }
+  }
+
+  async #ensure(call?: CallOptions): Promise<'nothing-to-register' | 'off' | 'equal' | 'registered'> {
+    const { callbackUrl, secrets, store, log } = this.#options;
     if (callbackUrl === '') {
-      alarms.note('webhook.mismatch', null);
+      this.#isRight();
       return 'nothing-to-register';
     }
     const secret = secrets.current();
-    const last = store.read().registered;
-    const sameAsLast = last?.callbackUrl === callbackUrl && last.secretDigest === digestOf(secret);
+    const { registered: last, isOff } = store.read();
     const seen = await this.look(call);
+    if (isOff) {
+      const isSending = seen !== 'unsupported' && seen !== null && seen.active !== false;
+      if (isSending)
+        await this.set({ callbackUrl, active: false, ...(secret !== undefined && { secret }) }, call);
+      this.#isRight();
+      return 'off';
+    }
+    if (secret === undefined) {
+      // Without a secret, each callback would be refused.
+      await this.rotateSecret(call);
+      log.info({ callbackUrl }, 'webhook registered with the platform, with a new secret');
+      return 'registered';
+    }
+    const sameAsLast = last?.callbackUrl === callbackUrl && last.secretDigest === digestOf(secret);
     const sameThere =
       seen === 'unsupported' ||
-      (seen?.callbackUrl === callbackUrl &&
-        seen.active !== false &&
-        seen.hasSecret === (secret !== undefined));
+      (seen?.callbackUrl === callbackUrl && seen.active !== false && seen.hasSecret === (secret !== ''));
     if (sameAsLast && sameThere) {
-      alarms.note('webhook.mismatch', null);
+      this.#isRight();
       return 'equal';
     }
-    await this.set({ callbackUrl, active: true, ...(secret !== undefined && { secret }) }, call);
-    log.info({ callbackUrl, hasSecret: secret !== undefined }, 'webhook registered with the platform');
+    await this.set({ callbackUrl, active: true, secret }, call);
+    log.info({ callbackUrl, hasSecret: secret !== '' }, 'webhook registered with the platform');
     return 'registered';
   }
 
   /** Checks whether the platform still sends callbacks to this address. Reports a difference but changes nothing. */
   async compare(call?: CallOptions): Promise<void> {
-    const { callbackUrl, alarms } = this.#options;
+    const { callbackUrl, alarms, store } = this.#options;
     if (callbackUrl === '') return;
     const seen = await this.look(call);
     if (seen === 'unsupported') return;
-    if (seen?.callbackUrl === callbackUrl && seen.active !== false) {
-      alarms.note('webhook.mismatch', null);
+    const { isOff } = store.read();
+    const isAsWanted = isOff
+      ? seen === null || seen.active === false
+      : seen?.callbackUrl === callbackUrl && seen.active !== false;
+    if (isAsWanted) {
+      this.#isRight();
       return;
     }
     const found = seen ? `${seen.callbackUrl} (active: ${seen.active})` : 'no webhook at all';
     alarms.note(
       'webhook.mismatch',
-      `The platform sends callbacks to ${found}, not to ${callbackUrl}. Somebody changed it; \`{tillsync} webhook set\` puts it back.`,
+      isOff
+        ? 'The platform sends callbacks again, although they were switched off here. To switch them off again, run: {tillsync} webhook set --off'
+        : `The platform sends callbacks to ${found}, not to ${callbackUrl}. Somebody changed it; \`{tillsync} webhook set\` puts it back.`,
     );
+  }
+
+  /** Registers the webhook as a person wants it, and remembers the choice, which holds for every later start. */
+  async choose(wish: WebhookWish, call?: CallOptions): Promise<WebhookState> {
+    const { secrets, store, clock } = this.#options;
+    const before = store.read();
+    const { callbackUrl, isOff = before.isOff, isWithoutSecret = before.isWithoutSecret } = wish;
+    const active = !isOff;
+    const keep = (chosen: Partial<WebhookMemory>) =>
+      whenFree(clock, () => store.update((memory) => ({ ...memory, ...chosen })));
+    if (wish.keepsSecret) {
+      const state = await this.set({ callbackUrl, active }, call);
+      await keep({ isOff });
+      return state;
+    }
+    if (isWithoutSecret && !before.isWithoutSecret) {
+      // Callbacks without the header are accepted before the platform sends the first one.
+      await keep({ isWithoutSecret });
+      await this.#untilSecretsAreRead(call);
+    }
+    const secret = isWithoutSecret ? '' : secrets.current();
+    try {
+      const state =
+        secret === undefined
+          ? await this.#withNewSecret({ callbackUrl, active }, call)
+          : await this.set({ callbackUrl, active, secret }, call);
+      await keep({ isOff });
+      return state;
+    } catch (error) {
+      // After a lost answer, the platform may have cleared the secret, so the choice stays.
+      if (hasCode(error, 'platform-refused', 'usage')) {
+        await keep({ isWithoutSecret: before.isWithoutSecret });
+      }
+      throw error;
+    }
   }
 
   /**
    * Sends PUT /webhook and checks the answer. Throws `platform-refused` if the answer does not agree with the request.
+   *
+   * The name of the field that switches sending is a guess, and creation switches it on (document, "PUT /webhook"). So
+   * true is sent only if the platform says that the webhook is off.
    */
-  async set(change: WebhookChange, call?: CallOptions): Promise<WebhookState> {
+  async set({ active, ...change }: WebhookChange, call?: CallOptions): Promise<WebhookState> {
     const { platform, store, clock } = this.#options;
-    const state = await platform.webhookPut(change, call);
-    this.#check(change, state);
+    let state: WebhookState | undefined;
+    if (active !== false) state = await platform.webhookPut(change, call);
+    if (active === false || (active === true && state?.active === false)) {
+      try {
+        state = await platform.webhookPut({ ...change, active }, call);
+      } catch (error) {
+        if (!hasCode(error, 'platform-refused')) throw error;
+        throw this.#notSwitched(active, `The platform refused it: ${error.message}`, error);
+      }
+    }
+    if (state === undefined) throw new TillsyncError('internal', 'The platform was not asked.');
+    this.#check(change, state, active);
     await whenFree(clock, () =>
       store.update((memory) => ({
         ...memory,
@@ -251,56 +361,95 @@ export class WebhookRegistration {
    * Registers a new secret with the platform. The old and the new secret are accepted before, during and after the
    * call, so that no callback is refused, even if the answer is lost.
    */
-  async rotateSecret(call?: CallOptions): Promise<WebhookState> {
-    const { secrets, callbackUrl, clock } = this.#options;
+  rotateSecret(call?: CallOptions): Promise<WebhookState> {
+    const { callbackUrl } = this.#options;
+    return this.#withNewSecret(callbackUrl === '' ? {} : { callbackUrl }, call);
+  }
+
+  async #withNewSecret(change: WebhookChange, call?: CallOptions): Promise<WebhookState> {
+    const { secrets } = this.#options;
     const secret = await secrets.begin();
-    await clock.sleep(SECRETS_CACHE_MS * 2, call?.signal);
-    if (call?.signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the platform was told.');
-    const state = await this.set({ ...(callbackUrl !== '' && { callbackUrl }), secret }, call);
+    await this.#untilSecretsAreRead(call);
+    const state = await this.set({ ...change, secret }, call);
     await secrets.commit(secret);
     return state;
   }
 
+  /** Waits until every receiver has read the secrets that are stored now. */
+  async #untilSecretsAreRead(call?: CallOptions): Promise<void> {
+    await this.#options.clock.sleep(SECRETS_CACHE_MS * 2, call?.signal);
+    if (call?.signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the platform was told.');
+  }
+
   /**
    * Reads the platform's webhook as `show` does. An unexpected answer, such as a web page or a refusal, counts as
-   * `unsupported`.
+   * `unsupported`, and so does a read that fails again and again, because its path is a guess.
    */
   async look(call?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
     if (this.#isReadRefused) return 'unsupported';
     try {
-      return await this.show(call);
+      const seen = await this.show(call);
+      this.#readFailures = 0;
+      return seen;
     } catch (error) {
       this.#isReadRefused = hasCode(error, 'unauthorized', 'forbidden');
+      if (hasCode(error, 'platform-failed', 'platform-unreachable', 'rate-limited')) this.#readFailures += 1;
       const isNoRead =
         hasCode(error, 'platform-refused', 'platform-garbled', 'forbidden', 'unauthorized') ||
-        (hasCode(error, 'platform-failed') && error.httpStatus === NOT_IMPLEMENTED);
+        (hasCode(error, 'platform-failed') && error.httpStatus === NOT_IMPLEMENTED) ||
+        (this.#readFailures >= READ_FAILURES_MAX && !hasCode(error, 'aborted', 'auth-required', 'blocked'));
       if (!isNoRead) throw error;
-      const { code, message } = error;
+      const { code, message } = asTillsyncError(error);
       this.#options.log.info({ code }, `the webhook cannot be read at the platform: ${message}`);
       return 'unsupported';
     }
   }
 
-  #check(change: WebhookChange, state: WebhookState): void {
+  /** Tells of a registration that does not succeed while other calls do. Other failures are told elsewhere. */
+  #noteFailure(error: unknown): void {
+    const { alarms, clock } = this.#options;
+    const isRefusal = hasCode(error, 'platform-refused', 'platform-garbled', 'forbidden', 'unauthorized');
+    if (!isRefusal && !hasCode(error, 'platform-failed')) return;
+    this.#failsSinceMonoMs ??= clock.monotonicMs();
+    if (!isRefusal && clock.monotonicMs() - this.#failsSinceMonoMs < FAILS_FOR_MS) return;
+    // This one has raised its own alarm.
+    if (error === this.#switchFault) return;
+    alarms.note('webhook.mismatch', `The webhook could not be registered: ${error.message}`);
+  }
+
+  #isRight(): void {
+    this.#options.alarms.note('webhook.mismatch', null);
+    this.#options.alarms.note('webhook.active-field', null);
+  }
+
+  #notSwitched(active: boolean, why: string, cause?: unknown): TillsyncError {
+    const message = `The platform has the webhook, but does not switch it ${active ? 'on' : 'off'}. ${why}`;
+    if (active) this.#options.alarms.note('webhook.active-field', why);
+    this.#switchFault = new TillsyncError('platform-refused', message, {
+      cause,
+      hint: "Ask the platform's support for the name of the field that switches sending, and set platform.webhook_active_field to it.",
+    });
+    return this.#switchFault;
+  }
+
+  #check(change: Omit<WebhookChange, 'active'>, state: WebhookState, active: boolean | undefined): void {
     const { alarms } = this.#options;
     const hasSecret = change.secret === undefined ? undefined : change.secret !== '';
     const differs = <T>(wanted: T | undefined, found: T | null) =>
       wanted !== undefined && found !== null && wanted !== found;
     const faults = [
       differs(change.callbackUrl, state.callbackUrl) && `its address is ${state.callbackUrl}`,
-      differs(change.active, state.active) &&
-        `active is ${state.active}; the field that switches it may have another name here`,
       differs(hasSecret, state.hasSecret) && `hasSecret is ${state.hasSecret}`,
     ].filter(Boolean);
-    if (faults.length === 0) {
-      alarms.note('webhook.mismatch', null);
-      return;
+    if (faults.length > 0) {
+      const message = `The platform took the webhook, but ${faults.join(' and ')}.`;
+      alarms.note('webhook.mismatch', message);
+      throw new TillsyncError('platform-refused', message, { hint: 'Compare with the company panel.' });
     }
-    const message = `The platform took the webhook, but ${faults.join(' and ')}.`;
-    alarms.note('webhook.mismatch', message);
-    throw new TillsyncError('platform-refused', message, {
-      hint: 'Compare with the company panel; platform.webhook_active_field names the field that switches sending.',
-    });
+    if (active !== undefined && differs(active, state.active)) {
+      throw this.#notSwitched(active, `It answers that active is ${state.active}.`);
+    }
+    this.#isRight();
   }
 }
 

@@ -292,6 +292,36 @@ describe('the webhook', () => {
     const shown = await invoke(['webhook', 'show'], { env });
     expect(shown.stderr).toMatch(/set it with: tillsync .*--config \S+ webhook set/);
     expect(shown.stdout + shown.stderr + off.stdout).not.toContain(rotated);
+    // The choice holds until the person makes another one.
+    expect(shown.stderr).toContain('Callbacks are off, as you chose');
+    const again = await invoke(['webhook', 'set'], { env });
+    expect(again.stdout).toMatch(/active: +no/);
+    expect((await json(['status'])).document.freshness).toContainEqual(
+      expect.objectContaining({ subject: 'orders.webhook', state: 'off' }),
+    );
+    expect((await invoke(['webhook', 'set', '--on'], { env })).stdout).toMatch(/active: +yes/);
+    expect((await json(['webhook', 'set', '--on', '--off'])).code).toBe(2);
+  });
+
+  test('loses its secret by choice alone, with a warning, and gets one where there is none', async () => {
+    const bare: Record<string, string> = { ...withTokens() };
+    delete bare.TILLSYNC_WEBHOOK_SECRET;
+    expect((await json(['webhook', 'set'], bare)).code).toBe(0);
+    expect(sandbox.control.webhook()?.secret).toHaveLength(43);
+    const cleared = await invoke(['webhook', 'set', '--no-secret'], { env: bare });
+    expect(cleared).toMatchObject({
+      code: 0,
+      stderr: expect.stringContaining('anyone who finds the address'),
+    });
+    expect(sandbox.control.webhook()?.secret).toBe('');
+    await json(['webhook', 'set'], bare);
+    expect(sandbox.control.webhook()?.secret).toBe('');
+    expect((await invoke(['webhook', 'show'], { env: bare })).stderr).toContain(
+      'need no secret, as you chose',
+    );
+    await json(['webhook', 'rotate-secret'], bare);
+    expect(sandbox.control.webhook()?.secret).toHaveLength(43);
+    expect((await json(['webhook', 'set', '--no-secret', '--keep-secret'], bare)).code).toBe(2);
   });
 
   test('that the platform does not let read is told from memory', async () => {

@@ -27,21 +27,21 @@ const unreadable = (receivedAtMs: number) => ({
 describe('CallbackHealth', () => {
   it('leaves nothing of an earlier run that is true no more', () => {
     const { mirror, health, state } = setUp();
-    health().begin({ enabled: false, hasSecret: true });
+    health().begin({ enabled: false, hasSecret: true, isOff: false });
     expect(state()).toBe('off');
-    health().begin({ enabled: true, hasSecret: false });
+    health().begin({ enabled: true, hasSecret: false, isOff: false });
     expect(state()).toBe('degraded');
-    health().begin({ enabled: true, hasSecret: true });
+    health().begin({ enabled: true, hasSecret: true, isOff: false });
     expect(state()).toBe('unknown');
     mirror.health.ok('orders.webhook');
-    health().begin({ enabled: true, hasSecret: true });
+    health().begin({ enabled: true, hasSecret: true, isOff: false });
     expect(state()).toBe('ok');
   });
 
   it('leaves a silence to the callback that ends it', () => {
     const { mirror, health, state } = setUp();
     mirror.health.report('orders.webhook', 'degraded', 'None came.', CALLBACKS_SILENT);
-    health().begin({ enabled: true, hasSecret: true });
+    health().begin({ enabled: true, hasSecret: true, isOff: false });
     expect(state()).toBe('degraded');
   });
 

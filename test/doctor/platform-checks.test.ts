@@ -7,6 +7,7 @@ import { describe, expect, test } from 'vitest';
 import type { Freshness } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { Mirror } from '../../src/orders/mirror.ts';
+import { NO_WEBHOOK_MEMORY } from '../../src/orders/webhook-registration.ts';
 import type { Wait } from '../../src/platform/platform.ts';
 import { well } from '../../src/support/doctor/check.ts';
 import { networkOutcome } from '../../src/support/doctor/machine.ts';
@@ -37,17 +38,31 @@ describe('the webhook', () => {
     [{ ...there, hasSecret: false }, 'warn', 'no secret'],
     ['unsupported', 'warn', 'never registered'],
   ] as const)('%o is %s', (seen, level, message) => {
-    expect(registeredOutcome(WANTED, seen, null)).toMatchObject({
+    expect(registeredOutcome(WANTED, seen, NO_WEBHOOK_MEMORY)).toMatchObject({
       level,
       message: expect.stringContaining(message),
     });
   });
 
   test('that cannot be read counts as it was last registered; with no address there is nothing to compare', () => {
-    expect(registeredOutcome(WANTED, 'unsupported', { callbackUrl: WANTED, secretDigest: null }).level).toBe(
-      'ok',
-    );
-    expect(registeredOutcome('', there, null).level).toBe('skipped');
+    const registered = { callbackUrl: WANTED, secretDigest: null };
+    const memory = { ...NO_WEBHOOK_MEMORY, registered };
+    expect(registeredOutcome(WANTED, 'unsupported', memory).level).toBe('ok');
+    expect(registeredOutcome('', there, NO_WEBHOOK_MEMORY).level).toBe('skipped');
+  });
+
+  test.each([
+    [{ isOff: true }, { ...there, active: false }, 'skipped', 'Callbacks are off, as you chose'],
+    [{ isOff: true }, null, 'skipped', 'Callbacks are off, as you chose'],
+    [{ isOff: true }, 'unsupported', 'skipped', 'Callbacks are off, as you chose'],
+    [{ isOff: true }, there, 'warn', 'were switched off here, and the platform sends them'],
+    [{ isWithoutSecret: true }, { ...there, hasSecret: false }, 'warn', 'need no secret, as you chose'],
+    [{ isWithoutSecret: true }, there, 'warn', 'still has a secret'],
+  ] as const)('that a person chose (%o) with %o there is %s', (chosen, seen, level, message) => {
+    expect(registeredOutcome(WANTED, seen, { ...NO_WEBHOOK_MEMORY, ...chosen })).toMatchObject({
+      level,
+      message: expect.stringContaining(message),
+    });
   });
 
   test('is reached or not: a public address that fails leaves polling, a receiver that fails is a fault', () => {

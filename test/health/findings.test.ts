@@ -109,6 +109,8 @@ const ENDED_BY_AN_EVENT = {
   'mirror.locked':
     'only a transaction that goes through shows that the lock is gone, and one is tried each second',
   'storage.failing': 'only a callback or a whole poll that is kept shows that the disk takes it again',
+  'webhook.active-field':
+    'only an answer of the platform about its webhook shows that it is on, and one is asked hourly',
   'webhook.mismatch':
     'only an answer of the platform about its webhook shows what it has, and one is asked hourly',
 };

@@ -1,4 +1,5 @@
 import { Readable } from 'node:stream';
+import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { settle } from '../support/fake-clock.ts';
@@ -13,6 +14,62 @@ beforeEach(async () => {
 afterEach(() => started.receiver.close());
 
 const order = (id: string) => JSON.stringify({ internalOrderId: id, status: 'pending' });
+
+describe('a compressed notification', () => {
+  it.each<[string, (text: string) => Buffer]>([
+    ['gzip', gzipSync],
+    ['deflate', deflateSync],
+    ['deflate', deflateRawSync],
+    ['br', brotliCompressSync],
+    ['identity', Buffer.from],
+  ])('is read as %s', async (coding, encode) => {
+    const headers = { 'content-encoding': coding };
+    expect((await post(started.url, encode(order('o1')), { headers })).status).toBe(200);
+    expect(started.sink.entries).toMatchObject([{ kind: 'order', observation: { raw: order('o1') } }]);
+  });
+
+  it('is refused by its decoded size', async () => {
+    const headers = { 'content-encoding': 'gzip' };
+    const bomb = gzipSync(Buffer.alloc(16 * 1024 * 1024));
+    expect(bomb.length).toBeLessThan(64 * 1024);
+    expect((await post(started.url, bomb, { headers })).status).toBe(413);
+    expect(started.sink.entries).toEqual([]);
+    const fits = JSON.stringify({ internalOrderId: 'o1', filler: ' '.repeat(64 * 1024 - 40) });
+    expect((await post(started.url, gzipSync(fits), { headers })).status).toBe(200);
+  });
+
+  it.each<[string, Buffer, number, string]>([
+    [
+      'zstd',
+      zstdCompressSync('{}'),
+      415,
+      'The body is compressed as zstd; tillsync reads gzip, deflate, br.',
+    ],
+    ['gzip', Buffer.from('{}'), 400, 'The body is not gzip, as its header says.'],
+    [
+      'gzip',
+      gzipSync('{"internalOrderId":"o1"}').subarray(0, 20),
+      400,
+      'The body is not gzip, as its header says.',
+    ],
+  ])(
+    'as %s that cannot be decoded is kept with its bytes, and answered with the reason',
+    async (coding, body, status, reason) => {
+      const answer = await post(started.url, body, { headers: { 'content-encoding': coding } });
+      expect([answer.status, JSON.parse(answer.text)]).toEqual([status, { error: reason }]);
+      expect(started.unreadable).toEqual([reason]);
+      const [entry] = started.sink.entries;
+      if (entry?.kind !== 'unreadable') throw new Error('it is not kept');
+      expect(Buffer.compare(Buffer.from(entry.unreadable.payload), body)).toBe(0);
+    },
+  );
+
+  it('is not looked at without the secret', async () => {
+    const headers = { 'content-encoding': 'zstd', 'x-webhook-secret': 'wrong' };
+    expect((await post(started.url, zstdCompressSync('{}'), { headers })).status).toBe(401);
+    expect(started.sink.entries).toEqual([]);
+  });
+});
 
 describe('a notification with the right secret', () => {
   it('is answered 200 only after the keeper has it', async () => {

@@ -36,6 +36,13 @@ describe('SecretGate', () => {
     expect(gateOf(['']).admits('')).toBe(false);
   });
 
+  it('admits a missing header where callbacks without a secret are wanted, and no wrong one', () => {
+    const gate = gateOf(['s3cret', '']);
+    expect(gate.admits(undefined)).toBe(true);
+    expect(gate.admits('s3cret')).toBe(true);
+    for (const header of ['', 'wrong', ['s3cret'], []]) expect(gate.admits(header)).toBe(false);
+  });
+
   it('follows a rotation from one request to the next', () => {
     const secrets = ['old'];
     const gate = gateOf(secrets);

@@ -33,11 +33,14 @@ function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = 
   const store = memoryStore();
   const secrets = new WebhookSecrets({ handedIn, store, clock });
   const puts: WebhookChange[] = [];
-  const alarms = new Set<string>();
+  const alarms = new Map<string, string>();
   const platform = {
     there,
     loseAnswer: false,
     ignoresActive: false,
+    /** Refuses a PUT with the field that switches sending, whose name is a guess. */
+    refusesActive: false,
+    putFault: undefined as TillsyncError | undefined,
     readFault: undefined as TillsyncError | undefined,
     async webhookGet() {
       if (platform.readFault) throw platform.readFault;
@@ -45,10 +48,14 @@ function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = 
     },
     async webhookPut(change: WebhookChange): Promise<WebhookState> {
       puts.push(change);
+      if (platform.putFault) throw platform.putFault;
+      if (platform.refusesActive && change.active !== undefined) {
+        throw new TillsyncError('platform-refused', 'property active should not exist', { httpStatus: 400 });
+      }
       const before = platform.there === 'unsupported' ? null : platform.there;
       const state: WebhookState = {
         callbackUrl: change.callbackUrl ?? before?.callbackUrl ?? null,
-        active: platform.ignoresActive ? false : (change.active ?? true),
+        active: platform.ignoresActive ? false : (change.active ?? before?.active ?? true),
         hasSecret: change.secret === undefined ? (before?.hasSecret ?? false) : change.secret !== '',
       };
       if (platform.there !== 'unsupported') platform.there = state;
@@ -61,7 +68,9 @@ function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = 
     secrets,
     store,
     callbackUrl: URL_HERE,
-    alarms: { note: (key, trouble) => void (trouble === null ? alarms.delete(key) : alarms.add(key)) },
+    alarms: {
+      note: (key, trouble) => void (trouble === null ? alarms.delete(key) : alarms.set(key, trouble)),
+    },
     clock,
     log: silentLog,
   };
@@ -73,7 +82,7 @@ describe('WebhookRegistration', () => {
   it('registers once, and finds it equal from then on', async () => {
     const { registration, puts } = setUp(['s1']);
     expect(await registration.ensure()).toBe('registered');
-    expect(puts).toEqual([{ callbackUrl: URL_HERE, active: true, secret: 's1' }]);
+    expect(puts).toEqual([{ callbackUrl: URL_HERE, secret: 's1' }]);
     expect(await registration.ensure()).toBe('equal');
     expect(puts).toHaveLength(1);
   });
@@ -106,10 +115,10 @@ describe('WebhookRegistration', () => {
     const { options, registration, alarms, platform } = setUp(['s1']);
     platform.there = { callbackUrl: 'https://elsewhere.example/', active: true, hasSecret: true };
     await registration.compare();
-    expect([...alarms]).toEqual(['webhook.mismatch']);
+    expect([...alarms.keys()]).toEqual(['webhook.mismatch']);
     const without = new WebhookRegistration({ ...options, callbackUrl: '' });
     expect(await without.ensure()).toBe('nothing-to-register');
-    expect([...alarms]).toEqual([]);
+    expect([...alarms.keys()]).toEqual([]);
   });
 
   it('registers nothing while it cannot know what is there', async () => {
@@ -155,8 +164,172 @@ describe('WebhookRegistration', () => {
   it('says so when the enable flag had no effect', async () => {
     const { registration, platform, alarms } = setUp(['s1']);
     platform.ignoresActive = true;
+    await expect(registration.ensure()).rejects.toMatchObject({
+      code: 'platform-refused',
+      hint: expect.stringContaining('platform.webhook_active_field'),
+    });
+    expect([...alarms.keys()]).toEqual(['webhook.active-field']);
+    platform.ignoresActive = false;
+    expect(await registration.ensure()).toBe('registered');
+    expect([...alarms.keys()]).toEqual([]);
+  });
+
+  it('needs no enable flag to register, and tells when one is needed and refused', async () => {
+    const { registration, platform, alarms, puts } = setUp(['s1']);
+    platform.refusesActive = true;
+    expect(await registration.ensure()).toBe('registered');
+    expect([...alarms.keys()]).toEqual([]);
+    platform.there = { callbackUrl: URL_HERE, active: false, hasSecret: true };
     await expect(registration.ensure()).rejects.toMatchObject({ code: 'platform-refused' });
-    expect(alarms).toContain('webhook.mismatch');
+    expect(puts.slice(1)).toEqual([
+      { callbackUrl: URL_HERE, secret: 's1' },
+      { callbackUrl: URL_HERE, secret: 's1', active: true },
+    ]);
+    expect([...alarms]).toEqual([
+      ['webhook.active-field', 'The platform refused it: property active should not exist'],
+    ]);
+    platform.refusesActive = false;
+    expect(await registration.ensure()).toBe('registered');
+    expect([...alarms.keys()]).toEqual([]);
+  });
+
+  it.each<[ErrorCode, number | undefined, number]>([
+    ['platform-refused', 400, 1],
+    ['platform-garbled', 404, 1],
+    ['forbidden', 403, 1],
+    ['unauthorized', 401, 1],
+    ['platform-failed', 500, 3],
+    ['platform-unreachable', undefined, 0],
+    ['rate-limited', 429, 0],
+    ['blocked', 403, 0],
+    ['auth-required', 401, 0],
+  ])(
+    'a registration that fails with %s is told after as many tries: %i, %i',
+    async (code, httpStatus, tries) => {
+      const { registration, platform, alarms, clock } = setUp(['s1']);
+      const error = new TillsyncError(code, 'Not now.', httpStatus === undefined ? {} : { httpStatus });
+      platform.putFault = error;
+      for (let i = 1; i <= 4; i++) {
+        await expect(registration.ensure()).rejects.toBe(error);
+        const isTold = tries > 0 && i >= tries;
+        expect([...alarms]).toEqual(
+          isTold ? [['webhook.mismatch', 'The webhook could not be registered: Not now.']] : [],
+        );
+        await clock.advance(300_000);
+      }
+      platform.putFault = undefined;
+      expect(await registration.ensure()).toBe('registered');
+      expect([...alarms.keys()]).toEqual([]);
+    },
+  );
+
+  it.each<[ErrorCode, number | undefined]>([
+    ['platform-failed', 500],
+    ['platform-unreachable', undefined],
+    ['rate-limited', 429],
+  ])('registers at the third try where the read alone fails with %s', async (code, httpStatus) => {
+    const { registration, platform, puts } = setUp(['s1']);
+    platform.readFault = new TillsyncError(code, 'no', httpStatus === undefined ? {} : { httpStatus });
+    for (let i = 0; i < 2; i++) await expect(registration.ensure()).rejects.toMatchObject({ code });
+    expect(puts).toEqual([]);
+    expect(await registration.ensure()).toBe('registered');
+    expect(await registration.ensure()).toBe('equal');
+    expect(puts).toHaveLength(1);
+  });
+
+  it('makes a secret where there is none, because each callback would be refused', async () => {
+    const { registration, secrets, clock, puts } = setUp([]);
+    const ensuring = registration.ensure();
+    await clock.advance(1_000);
+    expect(await ensuring).toBe('registered');
+    expect(secrets.accepted()).toEqual([puts[0]?.secret]);
+    expect(await registration.ensure()).toBe('equal');
+    expect(puts).toHaveLength(1);
+  });
+
+  it('stays off over every start once a person switched it off, until they switch it on', async () => {
+    const { options, registration, platform, alarms, puts, store } = setUp(['s1']);
+    await registration.ensure();
+    await registration.choose({ callbackUrl: URL_HERE, isOff: true });
+    expect(platform.there).toMatchObject({ active: false });
+    for (let start = 0; start < 3; start++) {
+      const later = new WebhookRegistration(options);
+      expect(await later.ensure()).toBe('off');
+      await later.compare();
+    }
+    expect(puts).toHaveLength(2);
+    expect([...alarms.keys()]).toEqual([]);
+    // A plain `set` keeps the choice.
+    await registration.choose({ callbackUrl: URL_HERE });
+    expect(platform.there).toMatchObject({ active: false });
+
+    platform.there = { callbackUrl: URL_HERE, active: true, hasSecret: true };
+    await registration.compare();
+    expect(alarms.get('webhook.mismatch')).toContain('{tillsync} webhook set --off');
+    expect(await new WebhookRegistration(options).ensure()).toBe('off');
+    expect(platform.there).toMatchObject({ active: false });
+    expect([...alarms.keys()]).toEqual([]);
+
+    await registration.choose({ callbackUrl: URL_HERE, isOff: false });
+    expect(platform.there).toMatchObject({ active: true });
+    expect(store.read().isOff).toBe(false);
+    expect(await registration.ensure()).toBe('equal');
+  });
+
+  it('stays off where the platform shows no webhook, and off is not noted if the platform refuses it', async () => {
+    const { registration, platform, puts, alarms, store } = setUp(['s1'], 'unsupported');
+    platform.refusesActive = true;
+    await registration.ensure();
+    await expect(registration.choose({ callbackUrl: URL_HERE, isOff: true })).rejects.toMatchObject({
+      code: 'platform-refused',
+      hint: expect.stringContaining('platform.webhook_active_field'),
+    });
+    expect(store.read().isOff).toBe(false);
+    expect([...alarms.keys()]).toEqual([]);
+    platform.refusesActive = false;
+    await registration.choose({ callbackUrl: URL_HERE, isOff: true });
+    const before = puts.length;
+    expect(await registration.ensure()).toBe('off');
+    expect(puts).toHaveLength(before);
+  });
+
+  it('clears the secret by choice alone, stays so, and takes a new one by a rotation', async () => {
+    const { options, registration, platform, secrets, clock, puts } = setUp(['s1']);
+    await registration.ensure();
+    const clearing = registration.choose({ callbackUrl: URL_HERE, isWithoutSecret: true });
+    // Callbacks without the header are accepted before the platform is told, those with the old secret further on.
+    await clock.advance(499);
+    expect(secrets.accepted()).toEqual(['s1', '']);
+    expect(puts).toHaveLength(1);
+    await clock.advance(1_000);
+    await clearing;
+    expect(puts.at(-1)).toMatchObject({ secret: '' });
+    expect(platform.there).toMatchObject({ hasSecret: false, active: true });
+    expect(await new WebhookRegistration(options).ensure()).toBe('equal');
+    await registration.choose({ callbackUrl: URL_HERE });
+    expect(platform.there).toMatchObject({ hasSecret: false });
+
+    const rotating = registration.rotateSecret();
+    await clock.advance(1_000);
+    await rotating;
+    expect(secrets.accepted()).not.toContain('');
+    expect(platform.there).toMatchObject({ hasSecret: true });
+    expect(await registration.ensure()).toBe('equal');
+  });
+
+  it('goes on to ask for a secret where the platform refused to clear it', async () => {
+    const { registration, platform, secrets, clock } = setUp(['s1']);
+    await registration.ensure();
+    platform.putFault = new TillsyncError('platform-refused', 'secret must not be empty', {
+      httpStatus: 400,
+    });
+    const refused = expect(
+      registration.choose({ callbackUrl: URL_HERE, isWithoutSecret: true }),
+    ).rejects.toMatchObject({ code: 'platform-refused' });
+    await clock.advance(1_000);
+    await refused;
+    await clock.advance(1_000);
+    expect(secrets.accepted()).toEqual(['s1']);
   });
 
   it('raises an alarm, and changes nothing, when somebody redirected the callbacks', async () => {
@@ -164,7 +337,7 @@ describe('WebhookRegistration', () => {
     await registration.ensure();
     platform.there = { callbackUrl: 'https://elsewhere.example/', active: true, hasSecret: true };
     await registration.compare();
-    expect(alarms).toContain('webhook.mismatch');
+    expect([...alarms.keys()]).toContain('webhook.mismatch');
     expect(puts).toHaveLength(1);
   });
 });

@@ -347,7 +347,7 @@ class Examination {
         const outcome = await this.#withServices(({ webhookRegistration, state }) =>
           attempt(async (how) => {
             const there = await webhookRegistration.look(how);
-            return registeredOutcome(callbackUrl, there, state.webhook.read().registered);
+            return registeredOutcome(callbackUrl, there, state.webhook.read());
           }),
         )();
         const stored = await this.#stored();

@@ -4,7 +4,7 @@ import { type Clock, formatDuration, isoUtc } from '../../core/time.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import type { Verdict } from '../../health/verdict.ts';
 import type { Mirror } from '../../orders/mirror.ts';
-import type { WebhookMemory } from '../../orders/webhook-registration.ts';
+import { CALLBACKS_OFF, type WebhookMemory, WITHOUT_SECRET } from '../../orders/webhook-registration.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import type { CallOptions, Wait } from '../../platform/platform.ts';
 import type { WebhookState } from '../../platform/schemas.ts';
@@ -216,6 +216,8 @@ export function limitsOutcome(waits: readonly Wait[]): CheckOutcome {
   );
 }
 
+const SWITCH_OFF = 'To switch them off, run: {tillsync} webhook set --off';
+const USE_A_SECRET = 'To use a secret, run: {tillsync} webhook rotate-secret';
 const PUT_IT_BACK = 'Put it back with: {tillsync} webhook set';
 
 type ThereOrNot = WebhookState | null | 'unsupported';
@@ -224,7 +226,7 @@ type ThereOrNot = WebhookState | null | 'unsupported';
 export function registeredOutcome(
   wantedUrl: string,
   there: ThereOrNot,
-  registered: WebhookMemory['registered'],
+  { registered, isOff, isWithoutSecret }: Pick<WebhookMemory, 'registered' | 'isOff' | 'isWithoutSecret'>,
 ): CheckOutcome {
   const isReadable = there !== 'unsupported';
   const facts = { wantedUrl, readable: isReadable, webhook: isReadable ? there : null };
@@ -232,6 +234,11 @@ export function registeredOutcome(
     const found = isReadable && there?.callbackUrl ? ` The platform has ${there.callbackUrl}.` : '';
     return skipped(`webhook.callback_url is empty, so tillsync registers nothing.${found}`, null, facts);
   }
+  const isOn = isReadable && there !== null && there.active !== false;
+  if (isOff && isOn) {
+    return warned('Callbacks were switched off here, and the platform sends them.', SWITCH_OFF, facts);
+  }
+  if (isOff) return skipped(CALLBACKS_OFF, null, facts);
   if (!isReadable) {
     if (registered?.callbackUrl === wantedUrl) {
       return well(`This platform does not show its webhook; ${wantedUrl} was registered from here.`, facts);
@@ -239,15 +246,23 @@ export function registeredOutcome(
     const message = `This platform does not show its webhook, and ${wantedUrl} was never registered.`;
     return warned(message, 'Register it with: {tillsync} webhook set', facts);
   }
-  const fault = faultOf(there, wantedUrl);
+  const fault = faultOf(there, wantedUrl, isWithoutSecret);
+  if (fault === undefined && isWithoutSecret) return warned(WITHOUT_SECRET, USE_A_SECRET, facts);
   if (fault === undefined) return well(`The platform sends callbacks to ${wantedUrl}.`, facts);
   return warned(`${FINDINGS['webhook.mismatch'].message} ${fault}`, PUT_IT_BACK, facts);
 }
 
-function faultOf(there: WebhookState | null, wantedUrl: string): string | undefined {
+function faultOf(
+  there: WebhookState | null,
+  wantedUrl: string,
+  isWithoutSecret: boolean,
+): string | undefined {
   if (!there?.callbackUrl) return 'It has none, so no callback comes.';
   if (there.callbackUrl !== wantedUrl) return `It sends to ${there.callbackUrl}, not to ${wantedUrl}.`;
   if (there.active === false) return 'It is switched off there, so no callback comes.';
+  if (isWithoutSecret) {
+    return there.hasSecret ? 'It still has a secret, which is not known here.' : undefined;
+  }
   return there.hasSecret === false ? 'It has no secret, so every callback is refused here.' : undefined;
 }
 
