@@ -96,6 +96,15 @@ function readEnvelope(answer: CallAnswer): { success: true | null; data: unknown
   return { success, data };
 }
 
+/**
+ * Reads `data` of an answer to a change. `success: true` without `data` says that the change was applied, so nothing
+ * but the details is unknown. Throws as `readData` does.
+ */
+export function readDone(answer: CallAnswer): unknown {
+  const { success, data } = readEnvelope(answer);
+  return success === true ? (data ?? {}) : data;
+}
+
 /** Reads a value by a schema. Throws `platform-garbled`. */
 export function readAs<T>(schema: z.ZodType<T>, value: unknown, answer: CallAnswer): T {
   const read = schema.safeParse(value);
@@ -198,7 +207,8 @@ export function readProductPage(answer: CallAnswer): ProductPage {
 /** Reads the product in an answer of GET /product. Returns null if the platform does not know it. */
 export function readProductData(answer: CallAnswer): ProductRecord | null {
   const data = readBounded(answer);
-  if (data === null || data === undefined) return null;
+  if (data === null) return null;
+  if (data === undefined) throw garbled(answer, 'no data');
   const read = readProduct(data);
   if (read) return read.record;
   throw new TillsyncError('platform-garbled', 'The platform sent a product without an id.', {
@@ -221,7 +231,7 @@ export function readSingle(answer: CallAnswer): SingleAnswer {
 
 /** Reads the answer of either batch endpoint. Throws `platform-refused` or `platform-garbled`. */
 export function readBatchData(answer: CallAnswer): BatchAnswer {
-  const { updated, total, errors } = readAs(batchData, readData(answer), answer);
+  const { updated, total, errors } = readAs(batchData, readDone(answer), answer);
   const told = (text: string) => bounded(text, answer) || 'The platform gives no reason.';
   return { updated, total, errors: errors.map((error) => ({ ...error, message: told(error.message) })) };
 }

@@ -7,6 +7,7 @@ import {
   readAs,
   readBatchData,
   readData,
+  readDone,
   readProductData,
   readProductPage,
   readSingle,
@@ -170,7 +171,7 @@ export class PlatformClient {
     });
     const secrets = secret === undefined ? [] : [secret];
     const answer = await this.#put('webhook.put', '/webhook', body, how, secrets);
-    return readAs(webhookData, readData(answer), answer);
+    return readAs(webhookData, readDone(answer), answer);
   }
 
   /**
@@ -181,8 +182,7 @@ export class PlatformClient {
     const { method, path } = this.#o.webhookRead ?? { method: 'GET', path: '/webhook' };
     try {
       const answer = await this.#send({ endpoint: 'webhook.get', method, path }, how);
-      const data = readData(answer);
-      return data === null || data === undefined ? null : readAs(webhookData, data, answer);
+      return readAs(webhookData.nullable(), readData(answer), answer);
     } catch (error) {
       const status = error instanceof TillsyncError ? error.httpStatus : undefined;
       if (status === 404 || status === 405) return 'unsupported';
