@@ -279,6 +279,23 @@ export interface OutboxChange extends OutboxEntry {
   sentAsOfSeq: number | null;
   /** Time at which the change set the stock to zero, for the guard `zero-items`; null for any other change. */
   zeroedAt: string | null;
+  /** JSON of the ids by which the POS named a stock, without a sku (`StockName`); null if it named the sku. */
+  named: string | null;
+}
+
+/** The id, and the branch if it was given, by which a POS named a stock. A count by an id belongs to that id. */
+export type StockName = Pick<StockChange, 'subsidiaryId' | 'subsidiaryExternalId'> & { externalId: string };
+
+/** Returns the name of a stock that a change gives without its sku; null for any other change. */
+export function stockNameOf(item: SubmittedChange): StockName | null {
+  if (!('change' in item) || item.kind !== 'stock') return null;
+  const { sku, externalId, subsidiaryId, subsidiaryExternalId } = item.change;
+  if (sku !== undefined || externalId === undefined) return null;
+  return {
+    externalId,
+    ...(subsidiaryId !== undefined && { subsidiaryId }),
+    ...(subsidiaryExternalId !== undefined && { subsidiaryExternalId }),
+  };
 }
 
 /** One change of a call. `attempts` is the number of earlier sendings. */

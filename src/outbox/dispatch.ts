@@ -13,6 +13,7 @@ import {
 import type { Answer, BatchItem, ChangeBody, ChangeKind, OutboxChange } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { KnownValues } from './known-values.ts';
+import { countedAgain, MovedIds } from './moved-ids.ts';
 import { FROM_QUEUE, MAY_LEAVE, OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
 import { resolveStock } from './resolve.ts';
@@ -116,6 +117,7 @@ export class OutboxDispatcher {
   readonly #looks: StockLooks;
   readonly #safety: SafetyStock;
   readonly #queue: OutboxQueue;
+  readonly #moved: MovedIds;
   /** The turns of branches, for each kind and priority of changes. */
   readonly #turns = new Map<string, Turns>();
 
@@ -131,14 +133,15 @@ export class OutboxDispatcher {
     this.#looks = new StockLooks({ db, ledger: this.#ledger, clock });
     this.#safety = new SafetyStock(db);
     this.#queue = new OutboxQueue(db);
+    this.#moved = new MovedIds({ ...options, queue: this.#queue, values: this.#values });
   }
 
   /**
-   * Adds the steps of new orders to the ledger; called before `claim`. Returns true if more events are left for
+   * Adds the steps of new orders to the ledger, and counts again what moved with its id; called before `claim`. Returns true if more events are left for
    * another transaction.
    */
   catchUp({ holdBack }: Pick<SendRules, 'holdBack'>): boolean {
-    return this.#sql.transaction(() => this.#reservations.catchUp(holdBack));
+    return this.#sql.transaction(() => this.#reservations.catchUp(holdBack) || this.#moved.follow());
   }
 
   /**
@@ -149,7 +152,8 @@ export class OutboxDispatcher {
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
       const claim: Claim = { callId: null, items: [], settled: 0, toLook: [] };
-      if (kind === 'stock' && this.#reservations.catchUp(rules.holdBack)) return claim;
+      if (kind === 'stock' && (this.#reservations.catchUp(rules.holdBack) || this.#moved.follow()))
+        return claim;
       const inFlight = new Set(
         this.#sql.values<string>(
           "SELECT conflict_key FROM outbox INDEXED BY outbox_sending WHERE kind = ? AND state = 'sending'",
@@ -203,6 +207,11 @@ export class OutboxDispatcher {
    */
   get movedCount(): number {
     return this.#ledger.countDirty(STOCKS_AT_ONCE);
+  }
+
+  /** Whether ids of the POS mean other stocks than before, which the next `catchUp` follows. */
+  get hasMovedIds(): boolean {
+    return this.#moved.isAny;
   }
 
   #lanes(kind: ChangeKind, places: number, rules: SendRules) {
@@ -451,7 +460,7 @@ export class OutboxDispatcher {
         stock.callHadQty === null
           ? `Sent again as ${body.qty}, since orders or the safety stock changed.`
           : `Sent again as ${body.qty}: the platform had ${stock.callHadQty}, the POS counted ${stock.countedQty}.`;
-      const told = [again, this.#whyLess(stock)];
+      const told = [countedAgain(this.#sql, changeId), again, this.#whyLess(stock)];
       this.#sql.run(
         "UPDATE outbox SET message = ?, attempts = attempts + 1 WHERE change_id = ? AND state = 'done'",
         ...[told.filter(Boolean).join(' '), changeId],
@@ -485,6 +494,7 @@ export class OutboxDispatcher {
       heldGuard: null,
       zeroedAt: null,
       createdAt: at,
+      named: stock.named,
     };
     this.#queue.putRejected(change, true);
     this.#ledger.count(change, stock, body);

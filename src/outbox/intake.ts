@@ -19,6 +19,7 @@ import {
   readChange,
   type StockChange,
   type SubmittedChange,
+  stockNameOf,
   type Target,
 } from './change.ts';
 import {
@@ -196,7 +197,9 @@ export class OutboxIntake {
         const changeId = lastId - placed.length + 1 + i;
         const common = { changeId, version: changeId, kind, source, origin, reference, createdAt };
         const branch = this.#branchOf(each, options);
+        const name = stockNameOf(each.item);
         const change = {
+          named: name && JSON.stringify(name),
           ...common,
           asOfSeq: each.item.asOfSeq ?? Math.min(asOfSeq, newestAt(each.item.handedAt)),
           target,

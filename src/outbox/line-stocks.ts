@@ -9,8 +9,9 @@ interface SentLine extends Record<'sku' | 'externalId' | 'name', string | null> 
   quantity: number | string | null;
 }
 
-export type StockQty = StockKey & { qty: number };
-/** Quantities by target key of the stock. */
+/** A quantity of a stock. `externalId`: the id by which the order named the product; '' if it named none. */
+export type StockQty = StockKey & { externalId: string; qty: number };
+/** Quantities by `qtyKey`. */
 export type Quantities = Map<string, StockQty>;
 /**
  * Stocks that each line takes from, as they were found when the line first arrived. The key is the order's store, the
@@ -47,7 +48,7 @@ export class LineStocks {
     const places = JSON.parse(before?.places ?? '{}') as LinePlaces;
     const former = this.#formerStore(places, store, had);
     const isStaying = former !== undefined && this.isForeign(store);
-    const named = isStaying ? former : store;
+    const inStore = isStaying ? former : store;
     const quantities: Quantities = new Map();
     const belowZero = new Set<string>();
     // An order that stays is resolved again at the next start, when the configuration may name its store.
@@ -58,18 +59,19 @@ export class LineStocks {
       const sent = quantity === null ? 0 : Number(quantity);
       // A line below zero takes nothing, and gives nothing back before it is counted.
       const qty = Number.isFinite(sent) ? Math.max(0, sent) : 0;
-      const line = JSON.stringify([named, externalId, externalId === null ? name : null]);
-      const found = places[line] ?? this.#placesOf(named, externalId, name);
+      const line = JSON.stringify([inStore, externalId, externalId === null ? name : null]);
+      const found = places[line] ?? this.#placesOf(inStore, externalId, name);
       if (found.length > 0) places[line] = found;
       if (sku === null) noteSku(this.#sql, orderId, number, found);
       // A line of 0 takes nothing, but its stocks are stored, because an edit may raise its quantity.
       if (sent === 0 || !Number.isFinite(sent)) continue;
       if (found.length === 0 && qty > 0) isUnplaced = 1;
       for (const [sku, subsidiaryId] of found) {
-        const key = stockTarget({ sku, subsidiaryId });
+        const named = { sku, subsidiaryId, externalId: externalId ?? '' };
+        const key = qtyKey(named);
         // Rounds sums of decimal fractions (weights), which floating-point numbers represent inexactly.
         const sum = Number(((quantities.get(key)?.qty ?? 0) + qty).toFixed(9));
-        quantities.set(key, { sku, subsidiaryId, qty: sum });
+        quantities.set(key, { ...named, qty: sum });
         if (sent < 0) belowZero.add(key);
       }
     }
@@ -153,6 +155,13 @@ export class LineStocks {
   }
 }
 
-function isTaken(had: Quantities, place: StockKey): boolean {
-  return (had.get(stockTarget(place))?.qty ?? 0) > 0;
+/** Returns the key of a stock and the id by which an order took from it. */
+export function qtyKey(taken: Omit<StockQty, 'qty'>): string {
+  return `${stockTarget(taken)} ${taken.externalId}`;
+}
+
+function isTaken(had: Quantities, { sku, subsidiaryId }: StockKey): boolean {
+  return [...had.values()].some(
+    (each) => each.sku === sku && each.subsidiaryId === subsidiaryId && each.qty > 0,
+  );
 }

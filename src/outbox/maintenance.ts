@@ -166,7 +166,8 @@ export class OutboxMaintenance {
     this.#notifyPeople();
     const seq = newestSeq();
     const isSwitchDue = stores.read(({ reservations }) => reservations.isSwitchDue(holdBack));
-    if (seq !== this.#seenSeq || isSwitchDue) {
+    const hasMovedIds = stores.read(({ calls }) => calls.hasMovedIds);
+    if (seq !== this.#seenSeq || isSwitchDue || hasMovedIds) {
       await this.catchUp();
       this.#seenSeq = seq;
     }

@@ -24,7 +24,7 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
   basis, body, version, field_versions AS fieldVersions, state, held_guard AS heldGuard, as_of_seq AS asOfSeq,
   priority, queue_seq AS queueSeq, attempts, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq, message, source, origin,
   reference, created_at AS createdAt, settled_at AS settledAt, replaced, superseded_by AS supersededBy,
-  zeroed_at AS zeroedAt, branch`;
+  zeroed_at AS zeroedAt, branch, named`;
 
 type ChangeRow = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
@@ -91,7 +91,7 @@ const spanOf = (kind: ChangeKind) => {
 };
 
 /** Columns that a newer change of the same fields overwrites in the waiting change. No index contains them. */
-const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
+const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq', 'named'];
 /**
  * SQL that stores the overwritten values for `outbox undo`, unless both changes are of one submission. Values that a
  * guard held are not stored, because they were never to be sent.
@@ -105,7 +105,7 @@ const SAME_COLUMNS = [
 ];
 const BOUND_COLUMNS = [
   ...['change_id', 'target', 'conflict_key', 'body', 'priority', 'sku', 'subsidiary_id', 'branch', 'origin'],
-  ...['reference', 'version', 'zeroed_at', 'as_of_seq', 'created_at', 'queue_seq'],
+  ...['reference', 'version', 'zeroed_at', 'as_of_seq', 'created_at', 'queue_seq', 'named'],
 ];
 
 /**
@@ -201,10 +201,15 @@ export class OutboxQueue {
     );
   }
 
+  /** Stores a change of tillsync itself that is settled at once: what it says was done to another table. */
+  putDone({ body, ...change }: NewChange): void {
+    this.#insert({ ...change, ...bodyColumns(body), state: 'done', settledAt: change.createdAt });
+  }
+
   /** Stores a change as superseded, because a newer change of its target was accepted before it. */
   putSuperseded({ body, ...change }: NewChange, by: number): void {
     this.#insert({ ...change, ...bodyColumns(body), state: 'superseded', settledAt: change.createdAt });
-    this.#supersede(change.changeId, by, change.createdAt);
+    this.supersede(change.changeId, by, change.createdAt);
   }
 
   /** Requeues a change that was sent and did not arrive. It keeps its place, and newer values of its fields win. */
@@ -214,7 +219,7 @@ export class OutboxQueue {
       const placed = { ...newer, queueSeq: Math.min(change.queueSeq, newer.queueSeq) };
       const merged = mergeVersioned(change, newer);
       this.#place({ ...placed, ...merged });
-      this.#supersede(change.changeId, newer.changeId, at);
+      this.supersede(change.changeId, newer.changeId, at);
       // The requeued change may be older than a value of another sku for the same product.
       this.#settleSiblings({ ...placed, ...merged }, at);
       return 'superseded';
@@ -227,7 +232,7 @@ export class OutboxQueue {
       by = sibling.changeId;
     }
     if (rest === undefined) {
-      this.#supersede(change.changeId, by, at);
+      this.supersede(change.changeId, by, at);
       return 'superseded';
     }
     this.#setBody(change, rest);
@@ -326,10 +331,10 @@ export class OutboxQueue {
 
   /** Merges `other` into a change: the newest value of each field, at the earlier place in the queue. */
   #join(change: OutboxChange, other: OutboxChange, at: string): OutboxChange {
-    const { version, asOfSeq } = other.version > change.version ? other : change;
+    const { version, asOfSeq, named } = other.version > change.version ? other : change;
     const queueSeq = Math.min(change.queueSeq, other.queueSeq);
-    this.#supersede(other.changeId, change.changeId, at);
-    return { ...change, ...mergeVersioned(change, other), queueSeq, version, asOfSeq };
+    this.supersede(other.changeId, change.changeId, at);
+    return { ...change, ...mergeVersioned(change, other), queueSeq, version, asOfSeq, named };
   }
 
   /** Returns waiting changes of the product's other skus, if the change sets fields that they share. */
@@ -348,7 +353,7 @@ export class OutboxQueue {
   ): void {
     const strip = (older: OutboxChange, scope: 'all' | 'shared') => {
       const rest = withoutOverruled(older.body, newer.body, scope);
-      if (!rest) this.#supersede(older.changeId, newer.changeId, at);
+      if (!rest) this.supersede(older.changeId, newer.changeId, at);
       else if (newer.kind === 'stock') this.#place(withQtyOf(newer, older, rest));
       else this.#setBody(older, rest);
     };
@@ -363,7 +368,7 @@ export class OutboxQueue {
     if (!held) return;
     const left = withoutNewer(held, found, 'all');
     if (left) this.#place(withQtyOf(found, held, left));
-    else this.#supersede(held.changeId, found.changeId, at);
+    else this.supersede(held.changeId, found.changeId, at);
   }
 
   /** Removes shared fields from the waiting changes of a product's skus, except the newest value of each. */
@@ -372,24 +377,24 @@ export class OutboxQueue {
     for (const sibling of this.#siblings(moved)) {
       const left = withoutNewer(sibling, moved, 'shared');
       if (left) this.#place({ ...sibling, body: left });
-      else this.#supersede(sibling.changeId, moved.changeId, at);
+      else this.supersede(sibling.changeId, moved.changeId, at);
       if (!rest || !left || sibling.heldGuard !== null) continue;
       const body = withoutNewer(rest, sibling, 'shared');
       rest = body && { ...rest, body };
       if (rest) this.#place(rest);
-      else this.#supersede(moved.changeId, sibling.changeId, at);
+      else this.supersede(moved.changeId, sibling.changeId, at);
     }
   }
 
   #place({ body, versions, ...change }: OutboxChange): void {
     const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
-    const { heldGuard, zeroedAt, message } = change;
+    const { heldGuard, zeroedAt, message, named } = change;
     this.#sql.run(
       `UPDATE outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
          subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
          priority = @priority, queue_seq = @queueSeq,
          field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq,
-         held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message
+         held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message, named = @named
        WHERE change_id = @changeId`,
       {
         changeId,
@@ -404,6 +409,7 @@ export class OutboxQueue {
         heldGuard,
         zeroedAt,
         message,
+        named,
         ...bodyColumns(body),
         fieldVersions: JSON.stringify(versions),
       },
@@ -416,13 +422,13 @@ export class OutboxQueue {
    */
   #upsert(change: NewChange): number | undefined {
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = change;
-    const { source, origin, reference, version, zeroedAt, asOfSeq, branch } = change;
+    const { source, origin, reference, version, zeroedAt, asOfSeq, branch, named } = change;
     const { body, fields, priority } = bodyColumns(change.body);
     const place = [changeId, target, conflictKey, body, priority, sku, subsidiaryId, branch, origin];
     const { changes, lastInsertRowid } = this.#sql.run(
       this.#upsertText(`'${kind}', '${source}', '${basis}', '${fields}'`),
       ...place,
-      ...[reference, version, zeroedAt, asOfSeq, createdAt, changeId],
+      ...[reference, version, zeroedAt, asOfSeq, createdAt, changeId, named],
     );
     if (changes === 0) return undefined;
     const lastId = this.#lastId;
@@ -463,10 +469,10 @@ export class OutboxQueue {
   #insert(values: Record<string, unknown>): void {
     this.#sql.run(
       `INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
-         priority, queue_seq, basis, sku, subsidiary_id, branch, held_guard, source, origin, reference, version, zeroed_at, as_of_seq)
+         priority, queue_seq, basis, sku, subsidiary_id, branch, held_guard, source, origin, reference, version, zeroed_at, as_of_seq, named)
        VALUES (@changeId, @kind, @target, @conflictKey, @body, @fields, @state, @message, @createdAt, @settledAt,
          @priority, @changeId, @basis, @sku, @subsidiaryId, @branch, @heldGuard, @source, @origin, @reference, @version, @zeroedAt,
-         @asOfSeq)`,
+         @asOfSeq, @named)`,
       values,
     );
   }
@@ -477,7 +483,7 @@ export class OutboxQueue {
     this.#sql.run(
       `UPDATE outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
          origin = @origin, reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
-         zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId,
+         zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId, named = @named,
          branch = @branch, conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1,
          ${keepWaiting({ reference: '@reference', origin: '@origin' })}
        WHERE change_id = @changeId`,
@@ -506,7 +512,8 @@ export class OutboxQueue {
     );
   }
 
-  #supersede(changeId: number, by: number, at: string): void {
+  /** Ends a change, because another has newer values of its fields. */
+  supersede(changeId: number, by: number, at: string): void {
     this.#sql.run(
       `UPDATE outbox SET state = 'superseded', message = ?, superseded_by = ?, settled_at = ?, call_id = NULL,
          zeroed_at = NULL

@@ -7,15 +7,8 @@ import { IS_OPEN, type OrderEvent, orderCode, REFUSED_ACKS_OF, takesNothing } fr
 import type { AckBranch, Acknowledgement, AckResult } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { HoldingBranches } from './holding-branches.ts';
-import { LineStocks, type Quantities, type StockQty } from './line-stocks.ts';
-import {
-  HOLDS,
-  type SafetyRule,
-  SafetyStock,
-  type StockKey,
-  StockLedger,
-  stockTarget,
-} from './stock-ledger.ts';
+import { LineStocks, type Quantities, qtyKey, type StockQty } from './line-stocks.ts';
+import { HOLDS, type SafetyRule, SafetyStock, type StockKey, StockLedger } from './stock-ledger.ts';
 
 /** Maximum difference of two clocks. An order may have been placed by this much earlier than its time says. */
 const CLOCKS_MARGIN_MS = 30_000;
@@ -320,7 +313,7 @@ export class Reservations {
 
   #toBook(orderId: string, asOf: number, branch: AckBranch | undefined): (StockQty & { seq: number })[] {
     return this.#sql.rows<StockQty & { seq: number }>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, seq, qty FROM stock_steps
+      `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId, seq, qty FROM stock_steps
        WHERE order_id = +@orderId AND seq <= @asOf AND booked_version IS NULL
          AND (subsidiary_id = +@branch OR (+@branch IS NULL AND (subsidiary_id IN (
            SELECT subsidiary_id FROM stock_steps WHERE order_id = +@orderId AND seq <= @asOf
@@ -435,9 +428,9 @@ export class Reservations {
     this.#carryAck(orderId, store, formerName);
     const taken: Quantities = order.takes === 1 ? lines : new Map();
     const delta: Quantities = new Map();
-    for (const [key, { sku, subsidiaryId }] of [...had, ...lines]) {
+    for (const [key, named] of [...had, ...lines]) {
       const qty = Number(((taken.get(key)?.qty ?? 0) - (had.get(key)?.qty ?? 0)).toFixed(9));
-      delta.set(key, { sku, subsidiaryId, qty });
+      delta.set(key, { ...named, qty });
     }
     const isChanged = [...delta.values()].some(({ qty }) => qty !== 0);
     if (isNews || isChanged || (isEdit && formerName === undefined))
@@ -476,13 +469,14 @@ export class Reservations {
       const qty = delta.get(key)?.qty ?? 0;
       const bookedVersion = !isBooked ? null : seq === 0 ? 0 : this.#ledger.handedVersion(place);
       this.#sql.run(
-        `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, qty, booked_version, placed_ms, is_first, held_until_ms)
-         VALUES (@sku, @subsidiaryId, @orderId, @seq, @qty, @bookedVersion, @placedMs, @isFirst, @heldUntilMs)
+        `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, placed_ms, is_first, held_until_ms)
+         VALUES (@sku, @subsidiaryId, @orderId, @seq, @externalId, @qty, @bookedVersion, @placedMs, @isFirst, @heldUntilMs)
          ON CONFLICT DO UPDATE SET qty = round(qty + excluded.qty, 9),
            booked_version = CASE WHEN booked_version IS NOT NULL THEN max(booked_version, excluded.booked_version) END`,
         {
           sku: place.sku,
           subsidiaryId: place.subsidiaryId,
+          externalId: place.externalId,
           orderId,
           seq,
           qty,
@@ -510,11 +504,11 @@ export class Reservations {
   /** Returns the sum of the order's steps for each stock, even if the sum is 0. */
   #had(orderId: string): Quantities {
     const rows = this.#sql.rows<StockQty>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, total(qty) AS qty FROM stock_steps WHERE order_id = +?
-       GROUP BY sku, subsidiary_id`,
+      `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId, total(qty) AS qty FROM stock_steps
+       WHERE order_id = +? GROUP BY sku, subsidiary_id, external_id`,
       orderId,
     );
-    return new Map(rows.map((row) => [stockTarget(row), row]));
+    return new Map(rows.map((row) => [qtyKey(row), row]));
   }
 
   /** Returns the earliest time at which the order may have been placed, by this machine's clock; 0 if unknown. */

@@ -41,6 +41,8 @@ export interface LedgerStock {
   show: boolean | null;
   /** Whether the stock's branch subtracts pieces of unbooked orders from its counts. */
   holds: boolean;
+  /** See `OutboxChange`. */
+  named: string | null;
 }
 
 /** The key of a stock: a sku in one branch. */
@@ -61,7 +63,7 @@ export function stockTarget({ sku, subsidiaryId }: StockKey): string {
 const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion,
   change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
   counted_qty AS countedQty, reserved_qty AS reservedQty, unheard_qty AS unheardQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
-  ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, show,
+  ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, named, show,
   show_uncertain AS showUncertain`;
 
 /** SQL for whether the branch of a row of `stock_counts` holds back. */
@@ -139,17 +141,18 @@ export class StockLedger {
       version,
       changeId,
       createdAt,
-    }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId' | 'createdAt'>,
+      named,
+    }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId' | 'createdAt' | 'named'>,
     { sku, subsidiaryId }: StockKey,
     { qty, show: _show, ...address }: StockChangeItem,
   ): LedgerStock {
     this.#sql.run(
-      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, change_id, address)
-       VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @countedMs, @changeId, @address)
+      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, change_id, address, named)
+       VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @countedMs, @changeId, @address, @named)
        ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
          counted_ms = CASE WHEN excluded.counted_version > counted_version THEN excluded.counted_ms ELSE counted_ms END,
          counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
-         change_id = excluded.change_id, address = excluded.address
+         change_id = excluded.change_id, address = excluded.address, named = excluded.named
          WHERE excluded.counted_version >= stock_counts.counted_version`,
       {
         sku,
@@ -159,6 +162,7 @@ export class StockLedger {
         version,
         changeId,
         address: JSON.stringify(address),
+        named,
         countedMs: Date.parse(createdAt) || 0,
       },
     );

@@ -344,7 +344,9 @@ describe('an older change whose stock or product has a newer one under another i
   ]);
   const ALWAYS = { ...SEND_ALL, skipUnchanged: false };
 
-  /** Makes a shop in which product B gets the id B9 by `found`, and whose POS can use both until then. */
+  for (const mapping of LABELLED.children[1]?.integrations ?? []) mapping.productIdPosA = 'B';
+
+  /** Makes a shop in which product B gets the id B9 too by `found`, and whose POS uses both. */
   function relabelled() {
     const out = swept();
     const held = (change: { externalId: string; qty: number }) =>

@@ -284,7 +284,9 @@ CREATE TABLE outbox (
   branch TEXT NOT NULL DEFAULT '',
   value_before TEXT,
   refused_since INTEGER,
-  settled_seq INTEGER
+  settled_seq INTEGER,
+  -- JSON: the id, and the branch if one was given, by which the POS named a stock; NULL: by its sku.
+  named TEXT
 );
 
 CREATE UNIQUE INDEX outbox_waiting ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
@@ -348,7 +350,34 @@ CREATE TABLE stock_counts (
   dirty INTEGER NOT NULL DEFAULT 0,
   counted_ms INTEGER NOT NULL DEFAULT 0,
   call_had_qty REAL,
+  -- As in the change: a count by an id belongs to that id, and goes where the id means another stock.
+  named TEXT,
   PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+-- Counts by an id that means no stock now, with the stock that it meant last.
+CREATE TABLE id_counts (
+  named TEXT NOT NULL PRIMARY KEY,
+  external_id TEXT NOT NULL,
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  counted_qty REAL NOT NULL,
+  counted_seq INTEGER NOT NULL,
+  counted_version INTEGER NOT NULL,
+  counted_ms INTEGER NOT NULL,
+  change_id INTEGER NOT NULL,
+  address TEXT NOT NULL,
+  refused_version INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX id_counts_by_id ON id_counts (external_id);
+
+-- Ids that the catalogue gave to a stock, or took from it, since the ledger last looked at what they mean.
+CREATE TABLE moved_ids (
+  external_id TEXT NOT NULL,
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  PRIMARY KEY (external_id, sku, subsidiary_id)
 ) WITHOUT ROWID;
 
 CREATE INDEX stock_counts_under_way ON stock_counts (call_id) WHERE call_id IS NOT NULL;
@@ -608,10 +637,36 @@ CREATE TABLE stock_steps (
   is_first INTEGER NOT NULL,
   -- Set where the order was acknowledged before: a count handed over after this time contains the step all the same.
   held_until_ms INTEGER,
-  PRIMARY KEY (sku, subsidiary_id, order_id, seq)
+  -- The id by which the order named the product: what an order took goes with that id. '': it named none.
+  external_id TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (sku, subsidiary_id, order_id, seq, external_id)
 ) WITHOUT ROWID;
 
 CREATE INDEX stock_steps_by_order ON stock_steps (order_id);
+
+CREATE INDEX stock_steps_by_id ON stock_steps (external_id) WHERE external_id <> '';
+
+CREATE TRIGGER ids_leave AFTER DELETE ON integrations
+WHEN EXISTS (SELECT 1 FROM stock_counts WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
+  OR EXISTS (SELECT 1 FROM stock_steps WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
+  OR EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock'
+    AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NULL)
+  OR EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_held WHERE kind = 'stock'
+    AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NOT NULL)
+BEGIN
+  INSERT OR IGNORE INTO moved_ids (external_id, sku, subsidiary_id)
+    SELECT id, OLD.sku, OLD.subsidiary_id
+    FROM (SELECT OLD.ext_id AS id UNION ALL SELECT OLD.product_id_pos_a UNION ALL SELECT OLD.product_code_pos_b) WHERE id <> '';
+END;
+
+CREATE TRIGGER ids_arrive AFTER INSERT ON integrations
+BEGIN
+  INSERT OR IGNORE INTO moved_ids (external_id, sku, subsidiary_id)
+    SELECT id, NEW.sku, NEW.subsidiary_id
+    FROM (SELECT NEW.ext_id AS id UNION ALL SELECT NEW.product_id_pos_a UNION ALL SELECT NEW.product_code_pos_b)
+    WHERE id <> '' AND (EXISTS (SELECT 1 FROM stock_steps WHERE external_id = id AND external_id <> '')
+      OR EXISTS (SELECT 1 FROM id_counts WHERE external_id = id));
+END;
 
 CREATE TABLE "ledger_orders" (
   order_id TEXT NOT NULL PRIMARY KEY,

@@ -1,0 +1,349 @@
+import type Database from 'better-sqlite3';
+import type { BranchDirectory, CatalogLookup } from '../catalog/product.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { type Address, literalAddress, literalTarget, type OutboxChange, type StockName } from './change.ts';
+import type { KnownValues } from './known-values.ts';
+import type { OutboxQueue } from './queue.ts';
+import { resolveStock } from './resolve.ts';
+import { placesOfId, type StockKey, stockTarget } from './stock-ledger.ts';
+
+/** Maximum number of moved ids per transaction. */
+const PART = 200;
+
+interface MovedIdsOptions {
+  db: Database.Database;
+  clock: Clock;
+  catalog: CatalogLookup;
+  branches: BranchDirectory;
+  queue: OutboxQueue;
+  values: KnownValues;
+}
+
+/** An id that a stock got or lost. */
+interface MovedId extends StockKey {
+  externalId: string;
+}
+
+/** A count by an id, as in `stock_counts` and `id_counts`. */
+interface NamedCount extends StockKey {
+  named: string;
+  countedQty: number;
+  countedSeq: number;
+  countedVersion: number;
+  countedMs: number;
+  changeId: number;
+  address: string;
+  refusedVersion: number;
+}
+
+/** Where a name leads now. */
+interface Meaning extends StockKey {
+  address: Address;
+}
+
+const COUNT = `named, sku, subsidiary_id AS subsidiaryId, counted_qty AS countedQty, counted_seq AS countedSeq,
+  counted_version AS countedVersion, counted_ms AS countedMs, change_id AS changeId, address,
+  refused_version AS refusedVersion`;
+const WAITING =
+  "INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = ? AND state = 'pending' AND held_guard IS NULL";
+const HELD =
+  "INDEXED BY outbox_held WHERE kind = 'stock' AND target = ? AND state = 'pending' AND held_guard IS NOT NULL";
+/** Beginning of the message of a change that tillsync made because an id moved. */
+const AGAIN = 'Counted again:';
+
+/**
+ * Follows ids that mean another stock than before. What was counted by an id belongs to the id: the count leaves the
+ * old stock and counts for the new one, with its own time and version. What orders took by the id goes with it.
+ * Example: X-2 counted 5 and X-3 counted 8 are swapped in the catalogue → the stock that had 5 has 8. The caller opens
+ * the transaction.
+ */
+export class MovedIds {
+  readonly #sql: Sql;
+  readonly #options: MovedIdsOptions;
+
+  constructor(options: MovedIdsOptions) {
+    this.#options = options;
+    this.#sql = sqlOf(options.db);
+  }
+
+  get isAny(): boolean {
+    return this.#sql.value('SELECT 1 FROM moved_ids LIMIT 1') !== undefined;
+  }
+
+  /** Follows some moved ids. Returns true if others are left for another transaction. */
+  follow(): boolean {
+    const all = this.#sql.rows<MovedId>(
+      `SELECT external_id AS externalId, sku, subsidiary_id AS subsidiaryId FROM moved_ids LIMIT ${PART}`,
+    );
+    if (all.length === 0) return false;
+    // What a running call says of its stock is known only when the call has ended, and moved then.
+    const moved = all.filter((each) => !this.#isUnderWay(each));
+    const ids = new Set(moved.map(({ externalId }) => externalId));
+    const changes = this.#changesOf(moved);
+    // All counts leave their stocks before one arrives, so that swaps and longer circles need no order.
+    const counts = [...moved.flatMap((each) => this.#taken(each) ?? []), ...this.#idle(ids)];
+    const meanings = counts.map(({ named }) => this.#meaningOf(JSON.parse(named) as StockName));
+    counts.forEach((count, i) => {
+      const meaning = meanings[i];
+      if (meaning) this.#arrive(count, meaning);
+      else this.#keepIdle(count);
+    });
+    for (const id of ids) this.#moveSteps(id);
+    this.#redirect(changes);
+    for (const { externalId, sku, subsidiaryId } of moved) {
+      const done = 'DELETE FROM moved_ids WHERE external_id = ? AND sku = ? AND subsidiary_id = ?';
+      this.#sql.run(done, externalId, sku, subsidiaryId);
+    }
+    return all.length === PART && moved.length > 0;
+  }
+
+  #isUnderWay(place: StockKey): boolean {
+    const { sku, subsidiaryId } = place;
+    const text = `SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL
+      UNION ALL SELECT 1 FROM outbox INDEXED BY outbox_sending
+        WHERE kind = 'stock' AND conflict_key = ? AND state = 'sending'`;
+    return this.#sql.value(text, sku, subsidiaryId, stockTarget(place)) !== undefined;
+  }
+
+  /** Returns the one stock that a name means in the catalogue; undefined if there is none, or more than one. */
+  #meaningOf(name: StockName): Meaning | undefined {
+    const resolution = resolveStock({ ...name, qty: 0 }, { ...this.#options, alreadyRead: true });
+    if (resolution.state !== 'resolved') return undefined;
+    const { sku, subsidiaryId } = resolution.target;
+    return sku === null || subsidiaryId === null
+      ? undefined
+      : { sku, subsidiaryId, address: resolution.address };
+  }
+
+  /** Whether the name may still mean the stock, although it means others too. */
+  #mayMean({ externalId }: StockName, { sku, subsidiaryId }: StockKey): boolean {
+    const places = placesOfId(this.#sql, externalId);
+    return places.some((each) => each.sku === sku && each.subsidiaryId === subsidiaryId);
+  }
+
+  /** Takes the count by a moved id from its stock, unless the id still means that stock. */
+  #taken({ externalId, sku, subsidiaryId }: MovedId): NamedCount | undefined {
+    const text = `SELECT ${COUNT} FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND named IS NOT NULL`;
+    const count = this.#sql.row<NamedCount>(text, sku, subsidiaryId);
+    if (!count) return undefined;
+    const name = JSON.parse(count.named) as StockName;
+    if (name.externalId !== externalId || this.#mayMean(name, count)) return undefined;
+    for (const table of ['stock_counts', 'stock_differences'])
+      this.#sql.run(`DELETE FROM ${table} WHERE sku = ? AND subsidiary_id = ?`, sku, subsidiaryId);
+    return count;
+  }
+
+  /** Takes the counts by ids that meant no stock, where they mean one now. */
+  #idle(ids: ReadonlySet<string>): NamedCount[] {
+    const counts = [...ids].flatMap((id) =>
+      this.#sql.rows<NamedCount>(`SELECT ${COUNT} FROM id_counts WHERE external_id = ?`, id),
+    );
+    const back = counts.filter(({ named }) => this.#meaningOf(JSON.parse(named) as StockName));
+    for (const { named } of back) this.#sql.run('DELETE FROM id_counts WHERE named = ?', named);
+    return back;
+  }
+
+  #keepIdle(count: NamedCount): void {
+    const { externalId } = JSON.parse(count.named) as StockName;
+    this.#sql.run(
+      `INSERT INTO id_counts (named, external_id, sku, subsidiary_id, counted_qty, counted_seq, counted_version,
+         counted_ms, change_id, address, refused_version)
+       VALUES (@named, @externalId, @sku, @subsidiaryId, @countedQty, @countedSeq, @countedVersion,
+         @countedMs, @changeId, @address, @refusedVersion)
+       ON CONFLICT (named) DO UPDATE SET sku = excluded.sku, subsidiary_id = excluded.subsidiary_id,
+         counted_qty = excluded.counted_qty, counted_seq = excluded.counted_seq,
+         counted_version = excluded.counted_version, counted_ms = excluded.counted_ms,
+         change_id = excluded.change_id, address = excluded.address, refused_version = excluded.refused_version
+         WHERE excluded.counted_version > counted_version`,
+      { ...count, externalId },
+    );
+  }
+
+  /** Stores a count at the stock that its id means now, unless that stock was counted later. */
+  #arrive(count: NamedCount, { address, ...to }: Meaning): void {
+    const from = { sku: count.sku, subsidiaryId: count.subsidiaryId };
+    const hasMoved = stockTarget(from) !== stockTarget(to);
+    const changeId = hasMoved ? this.#nextVersion() : count.changeId;
+    const { changes } = this.#sql.run(
+      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, change_id,
+         address, refused_version, named, dirty)
+       VALUES (@sku, @subsidiaryId, @countedQty, @countedSeq, @countedVersion, @countedMs, @changeId,
+         @address, @refusedVersion, @named, 1)
+       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
+         counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
+         counted_ms = excluded.counted_ms, change_id = excluded.change_id, address = excluded.address,
+         refused_version = excluded.refused_version, named = excluded.named, dirty = 1
+         WHERE excluded.counted_version > stock_counts.counted_version`,
+      { ...count, ...to, changeId, address: JSON.stringify(address) },
+    );
+    if (!hasMoved) return;
+    this.#doubt(from);
+    this.#doubt(to);
+    if (changes > 0) this.#tell(count, to, { changeId, address });
+  }
+
+  /** Notes the new count as a change of its own, and says at the old one what became of it. */
+  #tell(
+    count: NamedCount,
+    to: StockKey,
+    { changeId, address }: { changeId: number; address: Address },
+  ): void {
+    const at = isoUtc(this.#options.clock.nowMs());
+    const { named, countedQty, countedSeq: asOfSeq, countedVersion: version } = count;
+    const { externalId } = JSON.parse(named) as StockName;
+    const target = stockTarget(to);
+    this.#options.queue.putDone({
+      ...({ kind: 'stock', source: 'hold-back', origin: 'tillsync', basis: 'mirror' } as const),
+      ...to,
+      changeId,
+      version,
+      target,
+      conflictKey: target,
+      branch: to.subsidiaryId,
+      body: { externalId, ...address, qty: countedQty },
+      asOfSeq,
+      message: `${AGAIN} id ${externalId} meant sku ${count.sku} before, and means sku ${to.sku} now.`,
+      reference: null,
+      heldGuard: null,
+      zeroedAt: null,
+      createdAt: at,
+      named,
+    });
+    this.#sql.run(
+      "UPDATE outbox SET message = trim(coalesce(message, '') || ?) WHERE change_id = ? AND state = 'done'",
+      ...[` Its id ${externalId} means sku ${to.sku} now: see change ${changeId}.`, count.changeId],
+    );
+  }
+
+  /** Moves the steps that orders took by an id to the stocks that the id means now. */
+  #moveSteps(externalId: string): void {
+    const places = Map.groupBy(placesOfId(this.#sql, externalId), ({ subsidiaryId }) => subsidiaryId);
+    const taken = this.#sql.rows<StockKey>(
+      'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps WHERE external_id = ?',
+      externalId,
+    );
+    for (const [subsidiaryId, stocks] of Map.groupBy(taken, (stock) => stock.subsidiaryId)) {
+      const meant = (places.get(subsidiaryId) ?? []).map(({ sku }) => sku);
+      // An id that means nothing says nothing of what was taken by it.
+      if (meant.length === 0) continue;
+      const had = stocks.map(({ sku }) => sku);
+      const [any] = had;
+      const news = meant.filter((sku) => !had.includes(sku));
+      const left = had.filter((sku) => !meant.includes(sku));
+      if (any === undefined || (news.length === 0 && left.length === 0)) continue;
+      for (const sku of news) {
+        this.#sql.run(
+          `INSERT OR IGNORE INTO stock_steps
+             (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, placed_ms, is_first, held_until_ms)
+           SELECT @sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, placed_ms, is_first, held_until_ms
+           FROM stock_steps WHERE sku = @any AND subsidiary_id = @subsidiaryId AND external_id = @externalId`,
+          { sku, any, subsidiaryId, externalId },
+        );
+      }
+      this.#rewritePlaces(externalId, subsidiaryId, meant);
+      for (const sku of left) {
+        // A count by the sku stays with the sku, and so does what it may not contain.
+        const bySku = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND named IS NULL';
+        if (this.#sql.value(bySku, sku, subsidiaryId) !== undefined) continue;
+        const drop = 'DELETE FROM stock_steps WHERE sku = ? AND subsidiary_id = ? AND external_id = ?';
+        this.#sql.run(drop, sku, subsidiaryId, externalId);
+      }
+      for (const sku of [...news, ...left]) this.#doubt({ sku, subsidiaryId });
+    }
+  }
+
+  /** Notes for the orders that took by the id where its lines are, so that an edit finds the same stocks. */
+  #rewritePlaces(externalId: string, subsidiaryId: string, meant: readonly string[]): void {
+    const orders = this.#sql.rows<{ orderId: string; places: string }>(
+      `SELECT order_id AS orderId, places FROM ledger_orders WHERE order_id IN (
+         SELECT order_id FROM stock_steps WHERE external_id = ? AND subsidiary_id = ?)`,
+      ...[externalId, subsidiaryId],
+    );
+    for (const { orderId, places } of orders) {
+      const lines = Object.entries(JSON.parse(places) as Record<string, [string, string][]>).map(
+        ([line, stocks]): [string, [string, string][]] => {
+          const [, id] = JSON.parse(line) as [string | null, string | null];
+          const isHere = stocks.some(([, branch]) => branch === subsidiaryId);
+          if (id !== externalId || !isHere) return [line, stocks];
+          const others = stocks.filter(([, branch]) => branch !== subsidiaryId);
+          return [line, [...others, ...meant.map((sku): [string, string] => [sku, subsidiaryId])]];
+        },
+      );
+      const text = 'UPDATE ledger_orders SET places = ? WHERE order_id = ?';
+      this.#sql.run(text, JSON.stringify(Object.fromEntries(lines)), orderId);
+    }
+  }
+
+  /** Returns the waiting and held changes whose body names one of the moved ids. */
+  #changesOf(moved: readonly MovedId[]): OutboxChange[] {
+    const found = new Map<number, OutboxChange>();
+    for (const each of moved) {
+      for (const which of [WAITING, HELD]) {
+        for (const change of this.#options.queue.all(which, stockTarget(each))) {
+          if (change.basis === 'mirror' && change.body.externalId === each.externalId)
+            found.set(change.changeId, change);
+        }
+      }
+    }
+    return [...found.values()];
+  }
+
+  /** Resolves waiting and held changes again, by the words of the POS. */
+  #redirect(changes: readonly OutboxChange[]): void {
+    const at = isoUtc(this.#options.clock.nowMs());
+    const { queue } = this.#options;
+    const begun = changes.flatMap((change) => {
+      const { named, sku, subsidiaryId, body } = change;
+      if (!('qty' in body) || sku === null || subsidiaryId === null) return [];
+      const name = named === null ? { sku, subsidiaryId } : (JSON.parse(named) as StockName);
+      const words = { ...name, qty: body.qty };
+      const resolution = resolveStock(words, { ...this.#options, alreadyRead: true });
+      const target = 'target' in resolution ? resolution.target : undefined;
+      const { externalId: _, subsidiaryId: _id, subsidiaryExternalId: _external, ...values } = body;
+      const bodyOf = (address: Address) => ({ ...address, ...values }) as OutboxChange['body'];
+      if (target?.key === change.target && 'address' in resolution) {
+        queue.move({ ...change, body: bodyOf(resolution.address) }, at);
+        return [];
+      }
+      // All leave their stocks first; one that means nothing now waits until its product is read.
+      const { key, conflictKey } = literalTarget(words);
+      const open = { ...change, target: key, conflictKey, sku: null, basis: 'needs-read' as const };
+      queue.move({ ...open, body: bodyOf(literalAddress(words)) }, at);
+      return target && 'address' in resolution
+        ? [{ changeId: change.changeId, target, body: bodyOf(resolution.address) }]
+        : [];
+    });
+    for (const { changeId, target, body } of begun) {
+      const change = queue.get(changeId);
+      if (change?.state !== 'pending') continue;
+      const rest = queue.restOf({ ...change, body }, target);
+      if ('overruledBy' in rest) {
+        queue.supersede(changeId, rest.overruledBy, at);
+        continue;
+      }
+      const { key, ...ids } = target;
+      queue.move({ ...rest, ...ids, target: key, basis: 'mirror' }, at);
+    }
+  }
+
+  /** Marks the platform's quantity as unknown: a call by the id may have reached the other stock. */
+  #doubt(place: StockKey): void {
+    const { values } = this.#options;
+    values.doubt({ ...place, body: { externalId: '', qty: 0 } }, values.nextMark());
+    const again = `UPDATE stock_counts SET dirty = 1
+      WHERE sku = ? AND subsidiary_id = ? AND counted_version > refused_version`;
+    this.#sql.run(again, place.sku, place.subsidiaryId);
+  }
+
+  #nextVersion(): number {
+    const text = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
+    return this.#sql.value<number>(text) ?? 0;
+  }
+}
+
+/** Returns the sentence that says why tillsync made this change; null if it is another's. */
+export function countedAgain(sql: Sql, changeId: number): string | null {
+  const message = sql.value<string | null>('SELECT message FROM outbox WHERE change_id = ?', changeId);
+  return message?.startsWith(AGAIN) ? (/^.*? now\./.exec(message)?.[0] ?? null) : null;
+}
