@@ -124,7 +124,9 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   let length = 0;
   let isFull = false;
   const coveredTo = coveredTimes(db, waiting);
-  for (const { changeId, kind, body, reference, asOfSeq } of waiting) {
+  for (const change of waiting) {
+    const { changeId, kind, reference, asOfSeq } = change;
+    const body = inWordsOfPos(change);
     const bodyLength = JSON.stringify(body).length;
     length += bodyLength;
     isFull = length > QUESTION_BYTES_MAX / 4 && length > bodyLength;
@@ -184,6 +186,16 @@ function coveredTimes(db: Database.Database, waiting: readonly OutboxChange[]): 
   }
   if (after > read.seq) timesRead.set(db, { seq: after, latest });
   return times;
+}
+
+/**
+ * Returns the body by which the hub learns what the POS named: a count by sku keeps the sku. The externalId in its
+ * body was chosen here, and the count does not belong to it.
+ */
+function inWordsOfPos({ kind, body, sku, named }: OutboxChange): object {
+  if (kind !== 'stock' || named !== null || sku === null || !/^(0|[1-9]\d{0,14})$/.test(sku)) return body;
+  const { externalId: _, ...rest } = body;
+  return { sku, ...rest };
 }
 
 /**

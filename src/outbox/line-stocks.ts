@@ -101,6 +101,26 @@ export class LineStocks {
   }
 
   /**
+   * Forgets the stocks of lines whose store the configuration gives to another branch now, if the product is there too,
+   * and marks their orders to be resolved again.
+   */
+  forgetMoved(): void {
+    const text = 'SELECT order_id AS orderId, places FROM ledger_orders WHERE takes = 1';
+    for (const { orderId, places } of this.#sql.rows<{ orderId: string; places: string }>(text)) {
+      const lines = Object.entries(JSON.parse(places) as LinePlaces);
+      const stay = lines.filter(([line, found]) => {
+        const [store, externalId, name] = JSON.parse(line) as (string | null)[];
+        const id = store == null ? undefined : this.#branches.idOf(store);
+        if (id === undefined || found.some(([, subsidiaryId]) => subsidiaryId === id)) return true;
+        return this.#placesOf(store ?? null, externalId ?? null, name ?? null)?.length === 0;
+      });
+      if (stay.length === lines.length) continue;
+      const forget = 'UPDATE ledger_orders SET places = ?, is_stale = 1 WHERE order_id = ?';
+      this.#sql.run(forget, JSON.stringify(Object.fromEntries(stay)), orderId);
+    }
+  }
+
+  /**
    * Returns the stocks of a line. If its id is unknown or missing, as for an item with modifiers (the platform's
    * document, "Item"), its name is looked up. If the product has several skus, the stocks of all are returned.
    */

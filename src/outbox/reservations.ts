@@ -144,6 +144,7 @@ export class Reservations {
     if (!this.#isBegun) {
       // The configuration may now name the branch of an unknown store, so these orders are resolved again.
       this.#sql.run('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0');
+      this.#lines.forgetMoved();
       this.#isBegun = true;
     }
     const stale = this.#sql.values<string>(

@@ -168,3 +168,33 @@ it('a hub undoes a hand-over of its branches, but what one of them has changed s
   await outbox.undo(forced, 'cli ana', 'reference wrong');
   expect(await send(hub)).toEqual({ 'sub-1': 9 });
 });
+
+it('a hub moves a count of a branch with the id, and leaves one by sku with the sku', async () => {
+  const { hub, branches, settle } = await openChain();
+  const [one] = branches;
+  const shelves = (ids: string[]) =>
+    product(
+      'p1',
+      'Tea',
+      ids.map((id, i) => ({ sku: String(10 + i), stocks: { 'sub-1': [id, 30] } })),
+    );
+  await hub.sweep([shelves(['P1', 'P2', 'P3'])]);
+  await settle();
+  await one.count('P1', 20, 'first');
+  await one.services.outbox.submit([{ kind: 'stock', change: { sku: '11', qty: 7 } }], 'http');
+  await settle();
+  await send(hub);
+  const counts = () =>
+    hub.rows("SELECT sku, counted_qty AS qty FROM stock_counts WHERE subsidiary_id = 'sub-1' ORDER BY sku");
+  expect(counts()).toEqual([
+    { sku: '10', qty: 20 },
+    { sku: '11', qty: 7 },
+  ]);
+  await hub.sweep([shelves(['P2', 'P3', 'P1'])]);
+  await settle();
+  await send(hub);
+  expect(counts()).toEqual([
+    { sku: '11', qty: 7 },
+    { sku: '12', qty: 20 },
+  ]);
+});

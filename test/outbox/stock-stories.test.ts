@@ -71,6 +71,25 @@ it('stock: a branch whose id is corrected keeps what an order of the old one too
   expect(send(corrected)).toEqual({});
 });
 
+it('stock: an order goes with the id of its store when the configuration had two branches the wrong way round', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]], 'payment-approved');
+  count(out, 'B', 10);
+  count(out, 'B', 20, 's2');
+  expect(send(out)).toEqual({ 'sku:11@s1': 8, 'sku:11@s2': 20 });
+  const swapped = [
+    { subsidiaryId: 's1', externalId: 'B2' },
+    { subsidiaryId: 's2', externalId: 'B1' },
+  ];
+  const corrected = outgoing(out.db, swapped);
+  expect(send(corrected)).toEqual({ 'sku:11@s1': 10, 'sku:11@s2': 18 });
+  corrected.restart();
+  expect(send(corrected)).toEqual({});
+  expect(corrected.reservations.acknowledge(['o1'], 'http')).toMatchObject([{ state: 'new' }]);
+  count(corrected, 'B', 17, 's2');
+  expect(send(corrected)).toEqual({ 'sku:11@s2': 17 });
+});
+
 it('stock: an order whose branch is renamed at the platform keeps what it took, before and after the configuration', () => {
   const out = holding();
   order(out, 'o1', 'B1', [['B', 2]]);
