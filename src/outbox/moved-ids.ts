@@ -203,7 +203,7 @@ export class MovedIds {
       branch: to.subsidiaryId,
       body: { externalId, ...address, qty: countedQty },
       asOfSeq,
-      message: `${AGAIN} id ${externalId} meant sku ${count.sku} before, and means sku ${to.sku} now.`,
+      message: `Counted again: id ${externalId} meant sku ${count.sku} before, and means sku ${to.sku} now.`,
       reference: null,
       heldGuard: null,
       zeroedAt: null,
