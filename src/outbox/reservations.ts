@@ -505,8 +505,8 @@ export class Reservations {
   /** Returns the sum of the order's steps for each stock, even if the sum is 0. */
   #had(orderId: string): Quantities {
     const rows = this.#sql.rows<StockQty>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId, total(qty) AS qty FROM stock_steps
-       WHERE order_id = +? GROUP BY sku, subsidiary_id, external_id`,
+      `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId,
+         total(qty) AS qty FROM stock_steps WHERE order_id = +? GROUP BY sku, subsidiary_id, external_id`,
       orderId,
     );
     return new Map(rows.map((row) => [qtyKey(row), row]));
