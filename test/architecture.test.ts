@@ -83,6 +83,7 @@ const DOORS: Record<string, readonly string[]> = {
       'callback-log',
       'held-callbacks',
       'anonymize',
+      'field-values',
       'incomplete-orders',
       'mirror',
       'mirrored-order',

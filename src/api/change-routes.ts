@@ -143,7 +143,7 @@ interface Answered {
 
 /** Builds the answer to a submission from the results of its items. */
 class AnswerText {
-  readonly #tally: { total: number; pending: number; held: number; rejected: number };
+  readonly #tally: { total: number; pending: number; held: number; rejected: number; superseded?: number };
   readonly #inventory: InventoryReport | undefined;
   readonly #results: string[] = [];
 
@@ -153,7 +153,7 @@ class AnswerText {
   }
 
   add(result: z.output<typeof itemResult>): void {
-    this.#tally[result.state] += 1;
+    this.#tally[result.state] = (this.#tally[result.state] ?? 0) + 1;
     this.#results.push(JSON.stringify(result));
   }
 
@@ -363,7 +363,8 @@ function handOvers(options: LocalApiOptions) {
       maxItems: isPlanned ? PLANNED_ITEMS_MAX : ITEMS_MAX,
       hint: isPlanned ? IN_ONE_PIECE : 'Send it in several parts.',
     };
-    const items = await reading.within(() => readItems(kind, request, limits));
+    const read = await reading.within(() => readItems(kind, request, limits));
+    const items = services.outbox.dated(read);
     const act = async () => {
       const submission = await submit();
       refuseLongWait(asked.wait, submission.items.length);

@@ -298,9 +298,9 @@ export const itemResult = z.object({
     ),
   line: whole.optional().describe('Where it begins, from 1, in CSV and NDJSON'),
   state: z
-    .enum(['pending', 'held', 'rejected'])
+    .enum(['pending', 'held', 'rejected', 'superseded'])
     .describe(
-      '`pending`: on the disk, will be sent; `held`: on the disk, waits for a person; `rejected`: not taken',
+      '`pending`: saved, is sent; `held`: saved, waits for a person; `rejected`: not taken; `superseded`: counted too early',
     ),
   changeId: whole.optional().describe('For GET /v1/outbox/{changeId}'),
   code: z.string().optional().describe('Why an item could not be read'),
@@ -380,6 +380,7 @@ export const changesAnswer = z.object({
   pending: whole,
   held: whole,
   rejected: whole,
+  superseded: whole.optional().describe('Missing: none'),
   error: errorAnswer.shape.error
     .optional()
     .describe('Why the items that have no result were not taken; the others were'),
@@ -406,6 +407,7 @@ export const change = z.object({
   source: z.string().describe('Way in: inbox, http, cli or hold-back'),
   origin: text.describe('Who handed it over, such as "cli ana"; null: taken before this was noted'),
   reference: text,
+  countedAt: isoTime.nullable().describe('When it was counted, if `counted_at` said so'),
   replaced: whole.describe('How many earlier values for the target went into it'),
   supersededBy: whole.nullable(),
   settledSeq: whole.nullable().describe('Its place in the feed of settled changes; null: it is not settled'),

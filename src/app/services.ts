@@ -191,6 +191,7 @@ function storesOf(
     areApart: isHub(config),
     branches: configuredBranches(config),
     skewMs,
+    timezone: config.orders.timezone,
     own: ownBranch(config),
     ownName: isBranch(config) ? config.link.branch : undefined,
     safety: configuredSafety(config),

@@ -92,6 +92,7 @@ const INVENTORY_OPTIONS = {
     ['keep', 'zero'],
   ),
   '--branch <id>': 'the branch of every line that names none, and with --full the one it counts',
+  '--counted-at <time>': 'Time of the count, for lines without one (example: 2026-11-28T09:55:00-03:00)',
 };
 
 /** Options of `push`. `push products` has only INPUT_OPTIONS. */
@@ -158,7 +159,7 @@ function nameOf(file: string): string {
   return file === '-' ? 'standard input' : path.basename(file);
 }
 
-type Line = SourceLine & Change & { reference?: string | null };
+type Line = SourceLine & Change & { reference?: string | null; countedAt?: string | null };
 
 /** Reads the items of a file. Unreadable items become problems. Throws `usage` if the file has no items. */
 async function readFile(
@@ -167,14 +168,16 @@ async function readFile(
   source: AsyncIterable<string | Uint8Array>,
   progress: Progress,
 ): Promise<{ lines: Line[]; problems: Problem[]; items: number }> {
-  const { cli, argument: file } = call;
+  const { cli, argument: file, options } = call;
+  const { countedAt } = options;
   const problems: Problem[] = [];
   const lines: Line[] = [];
   let items = 0;
   for await (const some of itemsOf(kind, bytesOf(source, file, cli.signal), call)) {
     for (const item of some) {
       if ('fault' in item) problems.push(problemOf(item));
-      else lines.push(item);
+      else
+        lines.push({ ...item, ...(countedAt !== undefined && { countedAt: item.countedAt ?? countedAt }) });
     }
     items += some.length;
     progress.count('items read', items);
@@ -196,8 +199,8 @@ async function pushThrough(
   // An unreadable item is sent as null. So the other items keep their index, and a whole inventory is known to be
   // incomplete.
   const body: unknown[] = Array.from({ length: items }, () => null);
-  for (const { index, change, reference } of lines) {
-    body[index] = { ...change, ...(reference && { reference }) };
+  for (const { index, change, reference, countedAt } of lines) {
+    body[index] = { ...change, ...(countedAt && { counted_at: countedAt }), ...(reference && { reference }) };
   }
   const query = new URLSearchParams({ file: nameOf(file) });
   for (const name of ['full', 'dryRun', 'branch', 'missing'] as const) {
@@ -222,7 +225,7 @@ async function pushThrough(
     });
     return previewResult(previews, { items, problems, inventory });
   }
-  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0 };
+  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0, superseded: 0 };
   const found: Problem[] = [];
   for (const { index, unnamed, state, changeId, message, candidates } of results) {
     const place = lineAt.get(index) ?? unnamedLine(index, unnamed ?? '', '');
@@ -307,7 +310,7 @@ interface PushReport extends Counts {
 }
 
 function pushText(report: PushReport): string {
-  const { items, unreadable, inventory, pending, held, rejected, done, dropped } = report;
+  const { items, unreadable, inventory, pending, held, rejected, done, dropped, superseded } = report;
   const lines = [itemsLine(items, unreadable), ...inventoryLines(inventory)];
   const ways = [
     [done, 'settled'],
@@ -315,6 +318,7 @@ function pushText(report: PushReport): string {
     [held, formatCommands('held for a person ({tillsync} outbox list --state held)')],
     [rejected, formatCommands('rejected ({tillsync} outbox list --state rejected)')],
     [dropped, 'dropped by a person'],
+    [superseded, 'superseded by a later count'],
   ] as const;
   const told = ways.filter(([count]) => count > 0).map(([count, way]) => `${count} ${way}`);
   lines.push(told.length === 0 ? 'Nothing was handed over.' : `${told.join(', ')}.`);

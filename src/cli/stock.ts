@@ -36,10 +36,11 @@ const set = command({
     '--branch <id>': 'the configured branch, by either of its ids, where the product is in several',
     '--subsidiary-id <id>': 'the branch by its subsidiary_id, configured or not',
     '--subsidiary-external-id <id>': 'the branch by its external id',
+    '--counted-at <time>': 'Time of the count, if not now (example: 2026-11-28T09:55:00-03:00)',
     '--wait': SETTLE,
   },
   async run(call) {
-    const { externalId, sku, qty, show, branch, ...ids } = call.options;
+    const { externalId, sku, qty, show, branch, countedAt, ...ids } = call.options;
     let { subsidiaryId, subsidiaryExternalId } = ids;
     if (branch !== undefined) {
       if (subsidiaryId !== undefined || subsidiaryExternalId !== undefined) {
@@ -53,7 +54,7 @@ const set = command({
       subsidiaryExternalId = subsidiaryId === undefined ? (named.externalId ?? undefined) : undefined;
     }
     const values = { qty: typedNumber(qty), show: typedBoolean(show) };
-    const typed = { externalId, sku, ...values, subsidiaryId, subsidiaryExternalId };
+    const typed = { externalId, sku, ...values, subsidiaryId, subsidiaryExternalId, counted_at: countedAt };
     return handOverOne(call, 'stock', typed);
   },
 });

@@ -9,6 +9,7 @@ import {
   type OutboxEntry,
   readChange,
   type SourceLine,
+  type SubmittedChange,
 } from '../outbox/change.ts';
 import type { GuardReason } from '../outbox/guards.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
@@ -22,7 +23,7 @@ export interface Problem {
   line?: number;
   /** Stock that the file does not contain and that is set to zero. Its `index` follows the last item's. */
   unnamed?: string;
-  state: 'rejected' | 'held' | 'dropped';
+  state: 'rejected' | 'held' | 'dropped' | 'superseded';
   /** Id of the change in the outbox; left out for an unreadable item. */
   changeId?: number;
   /** Why an item was unreadable, as a code of `ChangeFault`. */
@@ -61,9 +62,9 @@ export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Proble
 
 /**
  * Number of changes by outcome. `done` occurs only after a wait. `dropped` means that a person dropped the change
- * meanwhile.
+ * meanwhile, `superseded` that a count which was made later is there already.
  */
-export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped', number>;
+export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped' | 'superseded', number>;
 
 /**
  * Queues changes durably; with `wait`, also waits until each change is settled. `file` is the name of the file that
@@ -72,7 +73,7 @@ export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped'
 export async function handOver(
   cli: Cli,
   tools: CommandTools,
-  changes: readonly (SourceLine & Change)[],
+  changes: readonly (SourceLine & SubmittedChange)[],
   { wait, hold, file }: { wait: boolean | undefined; hold?: GuardReason | undefined; file?: string },
 ): Promise<{ counts: Counts; problems: Problem[]; changeIds: number[] }> {
   const { services, progress } = tools;
@@ -89,7 +90,7 @@ export async function handOver(
       );
     },
   });
-  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0 };
+  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0, superseded: 0 };
   const problems: Problem[] = [];
   const waiting: { place: SourceLine; changeId: number }[] = [];
   for (const [i, { changeId, state, message, candidates }] of accepted.entries()) {
@@ -171,7 +172,7 @@ export async function handOverOne(
   if ('fault' in reading) {
     throw new TillsyncError('usage', `${reading.fault.message} Nothing was handed over.`);
   }
-  const change: SourceLine & Change = { index: 0, line: null, ...reading };
+  const change: SourceLine & SubmittedChange & Change = { index: 0, line: null, ...reading };
   return withServices(call, async (tools) => {
     const { wait } = call.options;
     const { counts, problems, changeIds } = await handOver(call.cli, tools, [change], { wait });
@@ -185,8 +186,12 @@ export async function handOverOne(
       held: `Change ${changeId} is held: ${message} Let it go with: ${typedWords().tillsync} outbox release ${changeId}`,
       rejected: `Change ${changeId} was rejected: ${message}`,
       dropped: `Change ${changeId} was dropped: ${message}`,
+      superseded: `Change ${changeId} was superseded: ${message}`,
     }[state];
-    const offer = kind === 'stock' && state !== 'rejected' ? keptBackOf(tools.services, changeId) : '';
+    const offer =
+      kind === 'stock' && state !== 'rejected' && state !== 'superseded'
+        ? keptBackOf(tools.services, changeId)
+        : '';
     const told = `${printable(`${sentence}${offer}`)}\n`;
     return {
       json: { changeId, state, message, candidates: problem?.candidates ?? [] },

@@ -414,6 +414,7 @@ interface ChangeRow {
   source: string;
   origin: string;
   reference: string | null;
+  countedAt: string | null;
   heldGuard: string | null;
   sentQty: number | null;
 }
@@ -421,13 +422,13 @@ interface ChangeRow {
 /** Returns the changes of a stock, newest first. */
 function changesOf(db: Database.Database, target: string): ChangeRow[] {
   const text = `SELECT change_id AS changeId, body, state, message, created_at AS createdAt, settled_at AS settledAt,
-      source, coalesce(origin, source) AS origin, reference, held_guard AS heldGuard, sent_qty AS sentQty
+      source, coalesce(origin, source) AS origin, reference, counted_at AS countedAt, held_guard AS heldGuard, sent_qty AS sentQty
     FROM outbox WHERE kind = 'stock' AND target = ? ORDER BY change_id DESC LIMIT ${SHOWN_MAX}`;
   return sqlOf(db).rows<ChangeRow>(text, target);
 }
 
 function handedOver(
-  { changeId, body, source, origin, reference }: ChangeRow,
+  { changeId, body, source, origin, reference, countedAt }: ChangeRow,
   branch: ReportingBranch | undefined,
 ): string {
   const { qty, show } = JSON.parse(body) as { qty?: number; show?: boolean };
@@ -435,12 +436,13 @@ function handedOver(
     ...(qty === undefined ? [] : [`${qty}`]),
     ...(show === undefined ? [] : [`show ${show}`]),
   ].join(', ');
+  const dated = countedAt === null ? '' : ` Counted at ${countedAt}.`;
   if (source === 'branch') {
-    return `The count of branch ${branch?.name ?? '-'} came up: ${values}; change ${changeId}.`;
+    return `The count of branch ${branch?.name ?? '-'} came up: ${values}; change ${changeId}.${dated}`;
   }
   return reference === null
-    ? `Handed over by ${origin}: ${values}; change ${changeId}.`
-    : `Handed over by ${origin} under reference ${reference}: ${values}; change ${changeId}.`;
+    ? `Handed over by ${origin}: ${values}; change ${changeId}.${dated}`
+    : `Handed over by ${origin} under reference ${reference}: ${values}; change ${changeId}.${dated}`;
 }
 
 function becameOf({ changeId, state, heldGuard, sentQty, message }: ChangeRow): string {

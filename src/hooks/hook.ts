@@ -131,6 +131,7 @@ export function madeUpRejection(nowIso: string): RejectedChangeEvent {
     source: 'http',
     origin: 'http 127.0.0.1',
     reference: 'test',
+    countedAt: null,
     replaced: 0,
     supersededBy: null,
     settledSeq: 0,

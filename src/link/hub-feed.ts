@@ -431,5 +431,6 @@ function changeOf(
   };
   const asOfSeq = up.asOf === undefined ? undefined : coveredSeq(up.asOf);
   const stock = { ...change, ...place };
-  return { kind: 'stock', change: stock, reference, ...(asOfSeq !== undefined && { asOfSeq }) };
+  const dated = up.countedAt === undefined ? {} : { countedAt: up.countedAt };
+  return { kind: 'stock', change: stock, reference, ...dated, ...(asOfSeq !== undefined && { asOfSeq }) };
 }

@@ -219,6 +219,8 @@ const UP_ITEM = z.object({
    * knows no order.
    */
   asOf: z.string().optional(),
+  /** When a count was made, if its POS said so; ISO 8601 UTC. */
+  countedAt: z.string().optional(),
 });
 export type UpItem = z.infer<typeof UP_ITEM>;
 export const UP_ITEMS_MAX = 500;

@@ -388,3 +388,49 @@ export function valueKeys(body: object): string[] {
 export function hasSharedFields(kind: ChangeKind, body: object): boolean {
   return kind === 'product' && SHARED_FIELDS.some((field) => Object.hasOwn(body, field));
 }
+
+export type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq' | 'countedAt' | 'handedAt'>;
+/** The fields of a change from which newer changes may remove values. */
+export type Rest = Pick<
+  OutboxChange,
+  | ('changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt')
+  | ('countedAt' | 'handedAt')
+>;
+/** Range of versions, both ends included. */
+export interface Versions {
+  first: number;
+  last: number;
+}
+/**
+ * Range of versions that were submitted after a change and accepted before it. `own`: versions in it that the change's
+ * own submission took.
+ */
+export interface LaterVersions extends Versions {
+  own?: readonly Versions[];
+}
+
+/** Returns the change with only the fields whose versions are in the range: at most `last`, and not among `own`. */
+export function fieldsAmong(change: OutboxChange, { last, own = [] }: LaterVersions): OutboxChange {
+  const body: Record<string, unknown> = { ...change.body };
+  for (const field of valueKeys(change.body)) {
+    const version = change.versions[field] ?? 0;
+    const isOwn = own.some((range) => range.first <= version && version <= range.last);
+    if (version > last || isOwn) delete body[field];
+  }
+  return { ...change, body: body as unknown as ChangeBody };
+}
+
+/**
+ * Returns an older change with what a newer one left of it. The platform accepts a stock's `show` only with a
+ * quantity, so a lone `show` gets the quantity and the version of the newer change.
+ */
+export function withQtyOf<T extends Rest>(
+  { body: newer, version, asOfSeq, countedAt, handedAt }: Newer,
+  older: T,
+  rest: ChangeBody,
+): T {
+  if (!('qty' in newer) || 'qty' in rest) return { ...older, body: rest };
+  const body = { ...rest, qty: newer.qty } as ChangeBody;
+  const versions = { ...older.versions, qty: version };
+  return { ...older, body, versions, version, asOfSeq, countedAt, handedAt, zeroedAt: null };
+}

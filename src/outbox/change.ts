@@ -72,6 +72,18 @@ const reference = sound(
 )
   .exactOptional()
   .describe('Yours, to ask for what became of it; never sent to the platform');
+const countedAt = sound(
+  z
+    .string(says('is not a text; write a time such as 2026-11-28T09:55:00-03:00'))
+    .regex(/\S/, says('is empty'))
+    .trim()
+    .max(ID_LENGTH_MAX, says('is too long')),
+)
+  .exactOptional()
+  .describe(
+    'When it was counted, if that is not now: the later count wins, whenever it arrives. ISO 8601; without a zone, a time ' +
+      'of the shop\u2019s clock. Not ahead of this machine\u2019s clock, and not older than a day',
+  );
 const flag = z.boolean(says('is neither true nor false'));
 
 /**
@@ -86,9 +98,10 @@ export const stockItem = z.strictObject({
   show: flag.exactOptional().describe('Stock visibility in the branch; left as it is when missing'),
   subsidiaryId: id.exactOptional().describe('Branch, where the product is in several'),
   subsidiaryExternalId: id.exactOptional(),
+  counted_at: countedAt,
   reference,
 });
-export type StockChange = Omit<z.output<typeof stockItem>, 'reference'>;
+export type StockChange = Omit<z.output<typeof stockItem>, 'reference' | 'counted_at'>;
 
 /** A price, text or visibility as a POS submits it. At least one value is present. */
 export const productItem = z.strictObject({
@@ -108,12 +121,15 @@ export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product';
 /**
  * An item that a POS or person submitted: a change, or an unreadable item. `reference` is the submitter's name for
  * the item. `asOfSeq` is the newest order event that the quantity includes; if left out, the newest of all.
- * `handedAt` is the time of submission, if it is in the past.
+ * `handedAt` is the time of submission, if it is in the past. `countedAt` is the time of a count as the submitter gave
+ * it; `withCountTime` reads it.
  */
-export type SubmittedChange = { reference?: string | null; asOfSeq?: number; handedAt?: string | null } & (
-  | Change
-  | { kind: ChangeKind; fault: ChangeFault; value?: unknown }
-);
+export type SubmittedChange = {
+  reference?: string | null;
+  asOfSeq?: number;
+  handedAt?: string | null;
+  countedAt?: string | null;
+} & (Change | { kind: ChangeKind; fault: ChangeFault; value?: unknown });
 
 /**
  * An acknowledgement of an order, up to the event `seq`. Without `seq`, it covers the events until `handedAt`, or
@@ -243,6 +259,8 @@ export interface OutboxEntry {
   /** Who submitted the change, such as `inbox`, `cli ana` or `http 127.0.0.1`; null in rows older than the column. */
   origin: string | null;
   reference: string | null;
+  /** When the count was made (ISO 8601 UTC), if the submitter gave it; null otherwise. */
+  countedAt: string | null;
   /** Number of earlier values that this change replaced while they waited. */
   replaced: number;
   /** Id of the change that replaced this one; null if none did. */
@@ -269,6 +287,8 @@ export interface OutboxChange extends OutboxEntry {
   versions: Readonly<Record<string, number>>;
   /** Newest event of the order feed when the change was submitted. */
   asOfSeq: number;
+  /** When the newest value was handed over, ISO 8601 UTC. */
+  handedAt: string;
   /** Branch in whose turn the change is sent; '' if the branch is unknown. */
   branch: string;
   /** Position in the branch's queue: by `priority`, then by `queueSeq`, lower numbers first. */
@@ -370,10 +390,11 @@ export function readChange(kind: ChangeKind, value: unknown): SubmittedChange {
     const message = `${show(value)} is not an object with columns.`;
     return { kind, fault: { code: 'not-an-object', column: null, message } };
   }
+  const given = kind === 'stock' && 'countedAt' in value ? renamed(value) : value;
   const faults: ChangeFault[] = [];
   const fault = (code: ChangeFault['code'], column: string | null, message: string) =>
     faults.push({ code, column, message });
-  for (const column of Object.keys(value)) {
+  for (const column of Object.keys(given)) {
     if (COLUMNS[kind].includes(column)) continue;
     const message = `${show(column)} is no column of a ${kind} change (${COLUMNS[kind].join(', ')}).`;
     fault('unknown-column', column, message);
@@ -381,10 +402,10 @@ export function readChange(kind: ChangeKind, value: unknown): SubmittedChange {
   const change: Record<string, unknown> = {};
   const isMissing = (column: string) => !(column in change) && !faults.some((each) => each.column === column);
   for (const [column, schema] of SCHEMAS[kind]) {
-    const given = Object.hasOwn(value, column) ? (value as Record<string, unknown>)[column] : undefined;
-    if (given === null) fault('bad-value', column, `${column} is null; leave it out to keep it as it is.`);
-    else if (given !== undefined) {
-      const { data, error } = schema.safeParse(given);
+    const said = Object.hasOwn(given, column) ? (given as Record<string, unknown>)[column] : undefined;
+    if (said === null) fault('bad-value', column, `${column} is null; leave it out to keep it as it is.`);
+    else if (said !== undefined) {
+      const { data, error } = schema.safeParse(said);
       const why = error?.issues[0]?.message;
       if (why === undefined) change[column] = data;
       else fault(why.endsWith(NOT_UTF8) ? 'bad-text' : 'bad-value', column, `${column} ${why}.`);
@@ -403,10 +424,21 @@ export function readChange(kind: ChangeKind, value: unknown): SubmittedChange {
     fault('nothing-to-change', null, 'None of price, name, description and show is there.');
   }
   const [first] = faults;
-  const { reference: named, ...values } = change;
-  if (!first)
-    return { kind, change: values, ...(named !== undefined && { reference: named }) } as SubmittedChange;
+  const { reference: named, counted_at: counted, ...values } = change;
+  if (!first) {
+    return {
+      kind,
+      change: values,
+      ...(named !== undefined && { reference: named }),
+      ...(counted !== undefined && { countedAt: counted }),
+    } as SubmittedChange;
+  }
   return { kind, fault: { ...first, message: faults.map(({ message }) => message).join(' ') } };
+}
+
+/** Returns an item with `counted_at` for `countedAt`, as the other names of an item would have it spelt. */
+function renamed({ countedAt: said, ...rest }: Record<string, unknown>): Record<string, unknown> {
+  return Object.hasOwn(rest, 'counted_at') ? { ...rest, countedAt: said } : { ...rest, counted_at: said };
 }
 
 /**

@@ -493,6 +493,8 @@ export class OutboxDispatcher {
       reference: null,
       heldGuard: null,
       zeroedAt: null,
+      countedAt: stock.countedMs < stock.handedMs ? isoUtc(stock.countedMs) : null,
+      handedAt: isoUtc(stock.handedMs),
       createdAt: at,
       named: stock.named,
     };

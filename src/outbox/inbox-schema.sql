@@ -9,6 +9,8 @@ CREATE TABLE stock_changes (
   show NUMERIC,
   subsidiary_id,
   subsidiary_external_id,
+  -- When it was counted, where that is not now. A time that cannot be used makes a rejected change of the row alone.
+  counted_at,
   -- The POS's own name for the change, repeated in the mirror's outbox.
   reference,
   change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
@@ -32,6 +34,8 @@ CREATE TABLE stock_changes (
   CONSTRAINT "external_id must have 200 characters at most" CHECK (external_id IS NULL OR length(external_id) <= 200),
   CONSTRAINT "subsidiary_id must have 200 characters at most" CHECK (subsidiary_id IS NULL OR length(subsidiary_id) <= 200),
   CONSTRAINT "subsidiary_external_id must have 200 characters at most" CHECK (subsidiary_external_id IS NULL OR length(subsidiary_external_id) <= 200),
+  CONSTRAINT "counted_at must be a text" CHECK (counted_at IS NULL OR typeof(counted_at) = 'text'),
+  CONSTRAINT "counted_at must have 200 characters at most" CHECK (counted_at IS NULL OR length(counted_at) <= 200),
   CONSTRAINT "reference must have 1000 characters at most" CHECK (reference IS NULL OR length(reference) <= 1000),
   CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),
   CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)

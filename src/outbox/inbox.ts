@@ -81,6 +81,7 @@ const COLUMNS: Record<InboxTable, Record<string, number>> = {
     show: ID_BYTES,
     subsidiary_id: ID_BYTES,
     subsidiary_external_id: ID_BYTES,
+    counted_at: ID_BYTES,
     reference: REFERENCE_BYTES,
   },
   product_changes: {

@@ -5,8 +5,16 @@ import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeqAt } from '../orders/mirror-file.ts';
-import { comeBackMs, PassedOver, PRIORITY_OTHERS, priorityOf, valueKeys, WAITING_MAX } from './call-plan.ts';
-import type { AckResult } from './change.ts';
+import {
+  comeBackMs,
+  type LaterVersions,
+  type PassedOver,
+  PRIORITY_OTHERS,
+  priorityOf,
+  type Versions,
+  valueKeys,
+  WAITING_MAX,
+} from './call-plan.ts';
 import {
   type Change,
   type ChangeBody,
@@ -16,12 +24,12 @@ import {
   type OutboxChange,
   type ProductChange,
   type Resolution,
-  readChange,
   type StockChange,
   type SubmittedChange,
   stockNameOf,
   type Target,
 } from './change.ts';
+import { countedLater, withCountTime } from './counted-at.ts';
 import {
   aboveZeroNeeded,
   type GuardReason,
@@ -31,9 +39,8 @@ import {
   guardZeroItems,
   guardZeroShare,
 } from './guards.ts';
-import { type InboxAck, type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { KnownValues } from './known-values.ts';
-import { type LaterVersions, type NewChange, OutboxQueue, type Versions } from './queue.ts';
+import { type NewChange, OutboxQueue } from './queue.ts';
 import { Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
 
@@ -44,6 +51,8 @@ export interface OutboxIntakeOptions {
   branches: BranchDirectory;
   /** Name of this branch at its hub; left out if there is no hub. */
   ownName?: string | undefined;
+  /** Zone of counts' times that name none. */
+  timezone?: string | undefined;
 }
 
 /** Reasons why a guard holds stocks that go to zero, by branch (`''` if unknown). */
@@ -84,8 +93,9 @@ interface AcceptOptions {
 
 export interface Acceptance {
   changeId: number;
-  state: 'pending' | 'held' | 'rejected';
-  /** Reason why the change is held or rejected; null if it waits to be sent. */
+  /** `superseded`: a count that was made later is there already. */
+  state: 'pending' | 'held' | 'rejected' | 'superseded';
+  /** Reason why the change is held, rejected or superseded; null if it waits to be sent. */
   message: string | null;
   candidates: CatalogMapping[];
 }
@@ -151,6 +161,12 @@ export class OutboxIntake {
     return isOther(subsidiaryId) || isOther(subsidiaryExternalId) ? item : { ...item, change };
   }
 
+  /** Reads when counts were made, as `withCountTime`. Must be called before items of a POS or a person are accepted. */
+  dated<T extends SubmittedChange>(items: readonly T[]): T[] {
+    const how = { nowMs: this.#options.clock.nowMs(), timezone: this.#options.timezone };
+    return items.map((item) => withCountTime(item, how) as T);
+  }
+
   /** Returns one acceptance per accepted item, in order. A bad item does not affect its neighbours. */
   accept(items: readonly SubmittedChange[], options: AcceptOptions): Acceptance[] {
     return this.acceptSome(items, options).accepted;
@@ -172,7 +188,7 @@ export class OutboxIntake {
       const lateBy = this.#lateBy(items);
       const newestAt = newestSeqAt(
         this.#options.db,
-        items.map(({ handedAt }) => handedAt),
+        items.map(({ countedAt, handedAt }) => countedAt ?? handedAt),
         createdAt,
       );
       if (options.beforeInbox !== undefined && placed.length > 0) {
@@ -201,7 +217,10 @@ export class OutboxIntake {
         const change = {
           named: name && JSON.stringify(name),
           ...common,
-          asOfSeq: each.item.asOfSeq ?? Math.min(asOfSeq, newestAt(each.item.handedAt)),
+          asOfSeq:
+            each.item.asOfSeq ?? Math.min(asOfSeq, newestAt(each.item.countedAt ?? each.item.handedAt)),
+          countedAt: each.item.countedAt ?? null,
+          handedAt: each.item.handedAt ?? createdAt,
           target,
           conflictKey,
           sku,
@@ -375,31 +394,33 @@ export class OutboxIntake {
       return { changeId, state: 'rejected', message, candidates };
     }
     const address = 'address' in resolution ? resolution.address : literalAddress(item.change);
-    let body = bodyFor(item.change, address);
-    let { asOfSeq } = common;
     const basis = BASIS[resolution.state];
-    if (lateBy) {
-      const late = { ...common, body, basis, message: null, heldGuard: null, zeroedAt: null };
-      const rest = this.#queue.restOfLate(late, lateBy);
+    const open = { message: null, heldGuard: null, zeroedAt: null };
+    let given = { ...common, body: bodyFor(item.change, address), basis, ...open };
+    if (common.countedAt !== null) {
+      const rest = this.#queue.restOfCount(given, given);
       if ('overruledBy' in rest) {
-        this.#queue.putSuperseded(late, rest.overruledBy);
+        const { changeId: by } = rest.overruledBy;
+        const message = countedLater(given, rest.overruledBy);
+        this.#queue.putSuperseded(given, by, message);
+        return { changeId, state: 'superseded', message, candidates: [] };
+      }
+      given = { ...given, ...rest };
+    }
+    if (lateBy) {
+      const rest = this.#queue.restOfLate(given, lateBy);
+      if ('overruledBy' in rest) {
+        this.#queue.putSuperseded(given, rest.overruledBy);
         return { changeId: rest.overruledBy, state: 'pending', message: null, candidates: [] };
       }
-      body = rest.body;
-      asOfSeq = rest.asOfSeq;
+      const { body, asOfSeq, countedAt, handedAt } = rest;
+      given = { ...given, body, asOfSeq, countedAt, handedAt };
     }
+    const { body } = given;
     const hold = all ?? zeroHold ?? this.#judgePrice(body, common.sku, guards);
     const message = hold?.message ?? null;
     const heldGuard = hold?.guard ?? null;
-    const carriedBy = this.#queue.putNewest({
-      ...common,
-      asOfSeq,
-      body,
-      message,
-      zeroedAt,
-      basis,
-      heldGuard,
-    });
+    const carriedBy = this.#queue.putNewest({ ...given, message, zeroedAt, heldGuard });
     return { changeId: carriedBy, state: hold ? 'held' : 'pending', message, candidates: [] };
   }
 
@@ -486,114 +507,4 @@ export function bodyFor(change: StockChange | ProductChange, address: object): C
   const body: Record<string, unknown> = { ...address };
   for (const field of valueKeys(change)) body[field] = change[field as keyof typeof change];
   return body as unknown as ChangeBody;
-}
-
-interface InboxIngested {
-  accepted: Acceptance[];
-  acks: AckResult[];
-  /** Rows that were copied and can be deleted in the inbox. */
-  taken: Pick<InboxBatch, 'changes' | 'acks'>;
-  /** Reason why the rest of the batch was not copied; null if everything was. */
-  full: TillsyncError | null;
-}
-
-/**
- * Age at which notes of copied rows are deleted even if the deletion of the rows was never recorded, and at which
- * refused acknowledgements are deleted.
- */
-const FORGET_AFTER_MS = 30 * 24 * 3_600_000;
-
-/**
- * Copies inbox rows into the outbox, each once, although two files cannot change in one transaction. The mirror notes
- * a row together with its change; the row is then deleted in the inbox, and the note after it. After a crash, a noted
- * row is not copied again. Each call is one transaction of the mirror.
- */
-export class InboxIntake {
-  readonly #sql: Sql;
-  readonly #clock: Clock;
-  readonly #intake: OutboxIntake;
-  readonly #reservations: Reservations;
-
-  constructor(
-    { db, clock }: { db: Database.Database; clock: Clock },
-    intake: OutboxIntake,
-    reservations: Reservations,
-  ) {
-    this.#sql = sqlOf(db);
-    this.#clock = clock;
-    this.#intake = intake;
-    this.#reservations = reservations;
-  }
-
-  /**
-   * Copies changes first, then acknowledgements, which say that earlier counts include the order. Both stay in the
-   * inbox if their branch's queue is full. `passed` has the skipped rows.
-   */
-  ingest(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxIngested {
-    return this.#sql.transaction(() => {
-      const at = isoUtc(this.#clock.nowMs());
-      const note = 'INSERT INTO inbox_copied (inbox_key, copied_at) VALUES (?, ?) ON CONFLICT DO NOTHING';
-      const isNew = ({ key }: { key: string }) => this.#sql.run(note, key, at).changes > 0;
-      const changes = batch.changes.filter(isNew);
-      const items = changes.map(handedOver);
-      const { accepted, left } = this.#intake.acceptSome(items, {
-        source: 'inbox',
-        guards,
-        whenFull: passed,
-      });
-      const isLeft = new Set(left);
-      const stay = new Set<{ key: string }>(
-        changes.filter((_, i) => isLeft.has(items[i] as SubmittedChange)),
-      );
-      // An acknowledgement says that earlier counts include the order, so it waits while such counts are not copied
-      // yet.
-      const mayBook = ({ orderId }: InboxAck) =>
-        passed.isNone || this.#reservations.isOfOthers(orderId, passed.branches);
-      for (const ack of batch.acks) if (!mayBook(ack)) stay.add(ack);
-      for (const { key } of stay) this.#sql.run('DELETE FROM inbox_copied WHERE inbox_key = ?', key);
-      const goes = (row: { key: string }) => !stay.has(row);
-      // An acknowledgement with a value that is too long is dropped, because no order has an id this long.
-      const acked = batch.acks
-        .filter(goes)
-        .filter(isNew)
-        .filter(({ tooLong }) => tooLong === null);
-      const acks = this.#reservations.acknowledge(acked, 'inbox');
-      this.#reservations.noteRefused(acks, acked);
-      const taken = { changes: batch.changes.filter(goes), acks: batch.acks.filter(goes) };
-      const [branch] = passed.branches;
-      return { accepted, acks, taken, full: branch === undefined ? null : this.#intake.fullLine(branch) };
-    });
-  }
-
-  /** Deletes the notes of rows that the inbox no longer has. */
-  forget(batch: Pick<InboxBatch, 'changes' | 'acks'>): void {
-    this.#sql.transaction(() => {
-      const forget = 'DELETE FROM inbox_copied WHERE inbox_key = ?';
-      for (const { key } of [...batch.changes, ...batch.acks]) this.#sql.run(forget, key);
-      const before = isoUtc(this.#clock.nowMs() - FORGET_AFTER_MS);
-      this.#sql.run('DELETE FROM inbox_copied WHERE copied_at < ?', before);
-      this.#sql.run('DELETE FROM refused_acks WHERE refused_at < ?', before);
-    });
-  }
-
-  /**
-   * Deletes the notes of all copied rows. Must be called only if the inbox has no rows and no damaged file was
-   * renamed, so that no noted row can come again.
-   */
-  forgetAll(): void {
-    this.#sql.run('DELETE FROM inbox_copied');
-  }
-}
-
-/**
- * Returns a row as a submitted item. A bad row that the inbox's checks could not refuse becomes a rejected change,
- * because the POS learns of it in no other way.
- */
-function handedOver({ kind, value, reference, handedAt, tooLong }: InboxChange): SubmittedChange {
-  if (tooLong !== null) {
-    const { column, bytes, maxBytes } = tooLong;
-    const message = `${WIRE_NAMES[column] ?? column} has ${bytes} bytes; no more than ${maxBytes} are taken.`;
-    return { kind, fault: { code: 'bad-value', column, message }, value, reference };
-  }
-  return { ...readChange(kind, value), value, reference, handedAt };
 }

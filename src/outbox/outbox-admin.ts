@@ -1,11 +1,12 @@
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import { withoutNewer } from './call-plan.ts';
+import { withoutNewer, withQtyOf } from './call-plan.ts';
 import { type Change, type OutboxChange, type Resolution, readChange } from './change.ts';
+import { countedLater } from './counted-at.ts';
 import { GUARDS_OFF, type Guard, type GuardSettings } from './guards.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
-import { OutboxQueue, withQtyOf } from './queue.ts';
+import { OutboxQueue } from './queue.ts';
 import { StockLedger } from './stock-ledger.ts';
 
 const UNRESOLVED = "basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')";
@@ -91,13 +92,14 @@ export class OutboxAdmin {
       const resolution = this.#intake.resolve(kept);
       const target =
         'target' in resolution ? resolution.target : { key: change.target, conflictKey: change.conflictKey };
-      const rest = this.#queue.restOf(change, target);
+      // A count whose time is known is compared by it when it is accepted again.
+      const rest = change.countedAt === null ? this.#queue.restOf(change, target) : change;
       if ('overruledBy' in rest) {
         throw refusal(changeId, `is older than change ${rest.overruledBy} for the same target`);
       }
       const left = inOwnWords(rest) ?? kept;
       const how = { source: 'cli', origin, guards: GUARDS_OFF, asOfSeq: rest.asOfSeq } as const;
-      const [acceptance] = this.#intake.accept([left], how);
+      const [acceptance] = this.#intake.accept([{ ...left, countedAt: rest.countedAt }], how);
       if (!acceptance) throw refusal(changeId, 'was not taken');
       const by = acceptance.changeId;
       this.#end(changeId, 'superseded', `Tried again as change ${by}.`, by);
@@ -160,6 +162,10 @@ export class OutboxAdmin {
    */
   #moveUnlessOutdated(change: OutboxChange): void {
     const { kind, conflictKey } = change;
+    if (kind === 'stock' && this.#queue.hasDated(change)) {
+      this.#moveCount(change);
+      return;
+    }
     // A guard can judge the change only now that its product is known.
     const { hold, zeroedAt } =
       change.heldGuard === null
@@ -179,6 +185,23 @@ export class OutboxAdmin {
       isHeld ? { ...moved, heldGuard: hold.guard, message: hold.message } : moved,
       this.#now(),
     );
+  }
+
+  /** Moves a count to its stock if no count of the stock was made later. */
+  #moveCount(change: OutboxChange): void {
+    const rest = this.#queue.restOfCount(change, change);
+    if ('overruledBy' in rest) {
+      const { changeId: by } = rest.overruledBy;
+      this.#end(change.changeId, 'superseded', countedLater(change, rest.overruledBy), by);
+      return;
+    }
+    const { hold, zeroedAt } =
+      change.heldGuard === null
+        ? this.#intake.judgeFound(rest, this.#guards)
+        : { hold: undefined, zeroedAt: change.zeroedAt };
+    const isHeld = hold !== undefined && zeroedAt !== null;
+    const held = isHeld ? { heldGuard: hold.guard, message: hold.message } : {};
+    this.#queue.moveNewest({ ...rest, zeroedAt, ...held }, this.#now());
   }
 
   /**

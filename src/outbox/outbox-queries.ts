@@ -43,7 +43,7 @@ export interface LastSent {
 }
 
 const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, message, created_at AS createdAt,
-  settled_at AS settledAt, held_guard AS heldGuard, source, origin, reference, replaced, superseded_by AS supersededBy,
+  settled_at AS settledAt, held_guard AS heldGuard, source, origin, reference, counted_at AS countedAt, replaced, superseded_by AS supersededBy,
   settled_seq AS settledSeq`;
 
 const WAITING = "state = 'pending' AND held_guard IS NULL";

@@ -2,13 +2,12 @@ import { setImmediate } from 'node:timers/promises';
 import { counted, hasCode, type TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { AuditAction, AuditEvent } from '../db/audit.ts';
-import { valueKeys } from './call-plan.ts';
+import { type LaterVersions, type Versions, valueKeys } from './call-plan.ts';
 import type { Acknowledgement, AckResult, ChangeSource, OutboxEntry, SubmittedChange } from './change.ts';
 import { type Guard, type GuardReason, type GuardSettings, goesToZero } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
-import type { LaterVersions, Versions } from './queue.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
 import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
 
@@ -64,11 +63,18 @@ export class OutboxService {
     source: ChangeSource,
     how: { origin?: string; all?: GuardReason | undefined; zeros?: ZeroHolds | undefined } = {},
   ): Promise<Acceptance[]> {
-    const { accepted } = await this.#submit(items, source, {
+    const { accepted } = await this.#submit(this.dated(items), source, {
       ...how,
       beforeInbox: await this.#ingestInbox(),
     });
     return accepted;
+  }
+
+  /** Reads when counts were made. An item whose time cannot be used becomes faulty. */
+  dated<T extends SubmittedChange>(items: readonly T[]): T[] {
+    return items.every(({ countedAt }) => countedAt == null)
+      ? [...items]
+      : this.#options.stores.read(({ intake }) => intake.dated(items));
   }
 
   /** Copies the inbox. If rows may be left in it, returns the time before the copy. */
@@ -119,6 +125,7 @@ export class OutboxService {
   ): Promise<Acceptance[]> {
     const { hold: all, onProgress, makeRoom, ...more } = how;
     const { stores } = this.#options;
+    const dated = this.dated(items);
     const beforeInbox = await this.#ingestInbox();
     const begun: Begun = stores.read(({ queries, reservations }) => ({
       version: queries.newestVersion(),
@@ -129,7 +136,7 @@ export class OutboxService {
     const accepted: Acceptance[] = [];
     let waitedFor = 0;
     while (accepted.length < items.length) {
-      const part = items.slice(accepted.length, accepted.length + PART);
+      const part = dated.slice(accepted.length, accepted.length + PART);
       try {
         const taken = await this.#submit(part, source, { ...more, all, zeros, beforeInbox, begun });
         accepted.push(...taken.accepted);

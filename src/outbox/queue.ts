@@ -1,17 +1,23 @@
 import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import {
+  fieldsAmong,
   hasSharedFields,
+  type LaterVersions,
   mergeBodies,
   mergeVersioned,
+  type Newer,
   PRIORITY_OTHERS,
   priorityOf,
+  type Rest,
   valueKeys,
   WAITING_MAX,
   withoutNewer,
   withoutOverruled,
+  withQtyOf,
 } from './call-plan.ts';
 import type { ChangeBody, ChangeKind, OutboxChange, Target } from './change.ts';
+import { countTime } from './counted-at.ts';
 
 /** A newly submitted change, without the columns that the queue sets. */
 export type NewChange = Omit<
@@ -24,7 +30,7 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
   basis, body, version, field_versions AS fieldVersions, state, held_guard AS heldGuard, as_of_seq AS asOfSeq,
   priority, queue_seq AS queueSeq, attempts, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq, message, source, origin,
   reference, created_at AS createdAt, settled_at AS settledAt, replaced, superseded_by AS supersededBy,
-  zeroed_at AS zeroedAt, branch, named`;
+  zeroed_at AS zeroedAt, branch, named, counted_at AS countedAt, handed_at AS handedAt`;
 
 type ChangeRow = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
@@ -59,6 +65,20 @@ const NEWER = [
   .join(' UNION ALL ')
   .concat(' ORDER BY version');
 
+/** SQL for counts of a stock that were made after `@at`. */
+const COUNTED_LATER = [
+  "target = @target AND state = 'pending' AND held_guard IS NULL",
+  "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
+  "target = @target AND state = 'rejected'",
+  "conflict_key = @conflictKey AND state IN ('sending', 'done')",
+]
+  .map(
+    (where) => `SELECT ${COLUMNS} FROM outbox WHERE kind = 'stock' AND change_id <> @changeId
+      AND coalesce(counted_at, handed_at) > @at AND ${where}`,
+  )
+  .join(' UNION ALL ');
+const LAST_COUNTED = `SELECT * FROM (${COUNTED_LATER}) ORDER BY coalesce(countedAt, handedAt) DESC, version DESC LIMIT 1`;
+
 // Without INDEXED BY and the plus before parameters, SQLite plans the statement again for each value, which takes
 // much longer than the query.
 export const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
@@ -91,7 +111,9 @@ const spanOf = (kind: ChangeKind) => {
 };
 
 /** Columns that a newer change of the same fields overwrites in the waiting change. No index contains them. */
-const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq', 'named'];
+const REPLACED_COLUMNS = [
+  ...['version', 'body', 'source', 'origin', 'reference', 'as_of_seq', 'counted_at', 'handed_at', 'named'],
+];
 /**
  * SQL that stores the overwritten values for `outbox undo`, unless both changes are of one submission. Values that a
  * guard held are not stored, because they were never to be sent.
@@ -105,7 +127,7 @@ const SAME_COLUMNS = [
 ];
 const BOUND_COLUMNS = [
   ...['change_id', 'target', 'conflict_key', 'body', 'priority', 'sku', 'subsidiary_id', 'branch', 'origin'],
-  ...['reference', 'version', 'zeroed_at', 'as_of_seq', 'created_at', 'queue_seq', 'named'],
+  ...['reference', 'version', 'zeroed_at', 'as_of_seq', 'counted_at', 'handed_at', 'created_at', 'queue_seq', 'named'],
 ];
 
 /**
@@ -206,10 +228,48 @@ export class OutboxQueue {
     this.#insert({ ...change, ...bodyColumns(body), state: 'done', settledAt: change.createdAt });
   }
 
+  /**
+   * Returns a count without its quantity if a count of its target was made later, and else the whole. The visibility is
+   * no count, so the newest one handed over stays.
+   */
+  restOfCount<T extends NewChange | OutboxChange>(
+    change: T,
+    { target, conflictKey }: Pick<OutboxChange, 'target' | 'conflictKey'>,
+  ): T | { overruledBy: OutboxChange } {
+    const at = countTime(change);
+    const [last] = this.#rows(LAST_COUNTED, { changeId: change.changeId, at, target, conflictKey });
+    if (last === undefined) return change;
+    const rest = withoutOverruled(change.body, { qty: 0 } as ChangeBody, 'all');
+    if (rest === undefined || last.heldGuard !== null || !('qty' in last.body)) return { overruledBy: last };
+    const { countedAt, handedAt, asOfSeq, named } = last;
+    return { ...change, body: { ...rest, qty: last.body.qty } as ChangeBody, asOfSeq, countedAt, handedAt, named };
+  }
+
+  /** Whether a count says when it was made, or another one of its target does. */
+  hasDated({ countedAt, target, conflictKey }: OutboxChange): boolean {
+    const of = (where: string, value: string) =>
+      this.#sql.row(
+        `SELECT 1 FROM outbox WHERE kind = 'stock' AND counted_at IS NOT NULL AND ${where} LIMIT 1`,
+        value,
+      );
+    return (
+      countedAt !== null ||
+      of("target = ? AND state = 'pending'", target) !== undefined ||
+      of("conflict_key = ? AND state IN ('sending', 'done')", conflictKey) !== undefined
+    );
+  }
+
+  /** Moves a waiting change to its target as the newest there, as it is by the time at which it was counted. */
+  moveNewest(change: OutboxChange, at: string): void {
+    const next = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
+    const version = this.#sql.value<number>(next) ?? change.version;
+    this.move({ ...change, version, versions: versionsOf(change.body, version) }, at);
+  }
+
   /** Stores a change as superseded, because a newer change of its target was accepted before it. */
-  putSuperseded({ body, ...change }: NewChange, by: number): void {
+  putSuperseded({ body, ...change }: NewChange, by: number, message = `Replaced by change ${by}.`): void {
     this.#insert({ ...change, ...bodyColumns(body), state: 'superseded', settledAt: change.createdAt });
-    this.supersede(change.changeId, by, change.createdAt);
+    this.supersede(change.changeId, by, change.createdAt, message);
   }
 
   /** Requeues a change that was sent and did not arrive. It keeps its place, and newer values of its fields win. */
@@ -307,6 +367,8 @@ export class OutboxQueue {
     let last: OutboxChange | undefined;
     for (const newer of this.#rows(NEWER, { kind, after, isShared, target, conflictKey })) {
       if (newer.changeId === changeId) continue;
+      // It was handed over later, but counted earlier.
+      if (among && newer.countedAt !== null && newer.countedAt <= countTime(change)) continue;
       const said = among ? fieldsAmong(newer, among) : newer;
       const left = withoutNewer(rest, said, newer.target === target ? 'all' : 'shared');
       if (left === undefined) return { overruledBy: newer.changeId };
@@ -331,10 +393,11 @@ export class OutboxQueue {
 
   /** Merges `other` into a change: the newest value of each field, at the earlier place in the queue. */
   #join(change: OutboxChange, other: OutboxChange, at: string): OutboxChange {
-    const { version, asOfSeq, named } = other.version > change.version ? other : change;
+    const { version, asOfSeq, countedAt, handedAt, named } = other.version > change.version ? other : change;
     const queueSeq = Math.min(change.queueSeq, other.queueSeq);
     this.supersede(other.changeId, change.changeId, at);
-    return { ...change, ...mergeVersioned(change, other), queueSeq, version, asOfSeq, named };
+    const merged = mergeVersioned(change, other);
+    return { ...change, ...merged, queueSeq, version, asOfSeq, countedAt, handedAt, named };
   }
 
   /** Returns waiting changes of the product's other skus, if the change sets fields that they share. */
@@ -388,13 +451,13 @@ export class OutboxQueue {
 
   #place({ body, versions, ...change }: OutboxChange): void {
     const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
-    const { heldGuard, zeroedAt, message, named } = change;
+    const { countedAt, handedAt, heldGuard, zeroedAt, message, named } = change;
     this.#sql.run(
       `UPDATE outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
          subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
          priority = @priority, queue_seq = @queueSeq,
          field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq,
-         held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message, named = @named
+         counted_at = @countedAt, handed_at = @handedAt, held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message, named = @named
        WHERE change_id = @changeId`,
       {
         changeId,
@@ -406,6 +469,8 @@ export class OutboxQueue {
         queueSeq,
         version,
         asOfSeq,
+        countedAt,
+        handedAt,
         heldGuard,
         zeroedAt,
         message,
@@ -422,13 +487,13 @@ export class OutboxQueue {
    */
   #upsert(change: NewChange): number | undefined {
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = change;
-    const { source, origin, reference, version, zeroedAt, asOfSeq, branch, named } = change;
+    const { source, origin, reference, version, zeroedAt, asOfSeq, countedAt, handedAt, branch, named } = change;
     const { body, fields, priority } = bodyColumns(change.body);
     const place = [changeId, target, conflictKey, body, priority, sku, subsidiaryId, branch, origin];
     const { changes, lastInsertRowid } = this.#sql.run(
       this.#upsertText(`'${kind}', '${source}', '${basis}', '${fields}'`),
       ...place,
-      ...[reference, version, zeroedAt, asOfSeq, createdAt, changeId, named],
+      ...[reference, version, zeroedAt, asOfSeq, countedAt, handedAt, createdAt, changeId, named],
     );
     if (changes === 0) return undefined;
     const lastId = this.#lastId;
@@ -469,10 +534,11 @@ export class OutboxQueue {
   #insert(values: Record<string, unknown>): void {
     this.#sql.run(
       `INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
-         priority, queue_seq, basis, sku, subsidiary_id, branch, held_guard, source, origin, reference, version, zeroed_at, as_of_seq, named)
+         priority, queue_seq, basis, sku, subsidiary_id, branch, held_guard, source, origin, reference, version, zeroed_at, as_of_seq,
+         counted_at, handed_at, named)
        VALUES (@changeId, @kind, @target, @conflictKey, @body, @fields, @state, @message, @createdAt, @settledAt,
          @priority, @changeId, @basis, @sku, @subsidiaryId, @branch, @heldGuard, @source, @origin, @reference, @version, @zeroedAt,
-         @asOfSeq, @named)`,
+         @asOfSeq, @countedAt, @handedAt, @named)`,
       values,
     );
   }
@@ -483,7 +549,7 @@ export class OutboxQueue {
     this.#sql.run(
       `UPDATE outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
          origin = @origin, reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
-         zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId, named = @named,
+         counted_at = @countedAt, handed_at = @handedAt, zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId, named = @named,
          branch = @branch, conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1,
          ${keepWaiting({ reference: '@reference', origin: '@origin' })}
        WHERE change_id = @changeId`,
@@ -513,58 +579,14 @@ export class OutboxQueue {
   }
 
   /** Ends a change, because another has newer values of its fields. */
-  supersede(changeId: number, by: number, at: string): void {
+  supersede(changeId: number, by: number, at: string, message = `Replaced by change ${by}.`): void {
     this.#sql.run(
       `UPDATE outbox SET state = 'superseded', message = ?, superseded_by = ?, settled_at = ?, call_id = NULL,
          zeroed_at = NULL
        WHERE change_id = ?`,
-      ...[`Replaced by change ${by}.`, by, at, changeId],
+      ...[message, by, at, changeId],
     );
   }
-}
-
-type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq'>;
-/** The fields of a change from which newer changes may remove values. */
-type Rest = Pick<
-  OutboxChange,
-  'changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt'
->;
-/** Range of versions, both ends included. */
-export interface Versions {
-  first: number;
-  last: number;
-}
-/**
- * Range of versions that were submitted after a change and accepted before it. `own`: versions in it that the change's
- * own submission took.
- */
-export interface LaterVersions extends Versions {
-  own?: readonly Versions[];
-}
-
-/** Returns the change with only the fields whose versions are in the range: at most `last`, and not among `own`. */
-function fieldsAmong(change: OutboxChange, { last, own = [] }: LaterVersions): OutboxChange {
-  const body: Record<string, unknown> = { ...change.body };
-  for (const field of valueKeys(change.body)) {
-    const version = change.versions[field] ?? 0;
-    const isOwn = own.some((range) => range.first <= version && version <= range.last);
-    if (version > last || isOwn) delete body[field];
-  }
-  return { ...change, body: body as unknown as ChangeBody };
-}
-
-/**
- * Returns an older change with what a newer one left of it. The platform accepts a stock's `show` only with a
- * quantity, so a lone `show` gets the quantity and the version of the newer change.
- */
-export function withQtyOf<T extends Rest>(
-  { body: newer, version, asOfSeq }: Newer,
-  older: T,
-  rest: ChangeBody,
-): T {
-  if (!('qty' in newer) || 'qty' in rest) return { ...older, body: rest };
-  const body = { ...rest, qty: newer.qty } as ChangeBody;
-  return { ...older, body, versions: { ...older.versions, qty: version }, version, asOfSeq, zeroedAt: null };
 }
 
 /** Returns the columns that are computed from the body. */

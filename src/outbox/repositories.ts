@@ -7,7 +7,8 @@ import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { OutboxDispatcher } from './dispatch.ts';
 import { GUARDS_OFF, type GuardSettings } from './guards.ts';
-import { InboxIntake, OutboxIntake } from './intake.ts';
+import { InboxIntake } from './inbox-intake.ts';
+import { OutboxIntake } from './intake.ts';
 import { OutboxAdmin } from './outbox-admin.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 import { Reservations } from './reservations.ts';
@@ -24,6 +25,8 @@ interface MirrorStoresOptions {
   own?: Branch | undefined;
   /** Name of this branch at its hub; left out if there is no hub. */
   ownName?: string | undefined;
+  /** Zone of counts' times that name none. Without it, such a time is refused. */
+  timezone?: string | undefined;
   clock: Clock;
   /** Milliseconds by which the platform's clock is ahead of this machine's; undefined if unknown. */
   skewMs?: (() => number | undefined) | undefined;
@@ -62,6 +65,7 @@ export class Stores {
       areApart,
       own,
       ownName,
+      timezone,
       clock,
       skewMs,
       safety,
@@ -80,6 +84,7 @@ export class Stores {
       catalog: this.lookup,
       branches: directory,
       ownName,
+      timezone,
       skewMs,
       safety,
       editHoldMs,

@@ -210,7 +210,7 @@ export class Reservations {
       const isNews = waits
         ? this.#toBook(orderId, asOf, branch).some(({ qty }) => qty !== 0) &&
           !this.#waits(orderId, store, asOf)
-        : this.#book(orderId, asOf, branch);
+        : this.#book(orderId, asOf, branch, handedAt ?? at);
       const ack = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, waits_since)
           VALUES (@orderId, @store, @at, @source, @asOf, @waitsSince)
         ON CONFLICT (order_id, branch) DO UPDATE SET acked_at = @at, source = @source, seq = max(coalesce(seq, 0), @asOf),
@@ -274,12 +274,12 @@ export class Reservations {
 
   /** Books acknowledgements that waited for the inbox, since the inbox was empty at `at`. */
   inboxWasEmpty(at: string): void {
-    const waiting = this.#sql.rows<{ orderId: string; branch: string; seq: number | null }>(
-      'SELECT order_id AS orderId, branch, seq FROM order_acks WHERE waits_since <= ?',
+    const waiting = this.#sql.rows<{ orderId: string; branch: string; seq: number | null; ackedAt: string }>(
+      'SELECT order_id AS orderId, branch, seq, acked_at AS ackedAt FROM order_acks WHERE waits_since <= ?',
       at,
     );
-    for (const { orderId, branch, seq } of waiting) {
-      if (seq !== null) this.#book(orderId, seq, undefined);
+    for (const { orderId, branch, seq, ackedAt } of waiting) {
+      if (seq !== null) this.#book(orderId, seq, undefined, ackedAt);
       const done = 'UPDATE order_acks SET waits_since = NULL WHERE order_id = ? AND branch = ?';
       this.#sql.run(done, orderId, branch);
     }
@@ -297,13 +297,16 @@ export class Reservations {
   }
 
   /** Books an order's steps up to an event, and limits how long later ones are held. Returns whether it booked any. */
-  #book(orderId: string, asOf: number, branch: AckBranch | undefined): boolean {
+  #book(orderId: string, asOf: number, branch: AckBranch | undefined, ackedAt: string): boolean {
     const steps = this.#toBook(orderId, asOf, branch);
-    const book = `UPDATE stock_steps SET booked_version = ?
+    const book = `UPDATE stock_steps SET booked_version = ?, booked_ms = ?
       WHERE sku = ? AND subsidiary_id = ? AND order_id = ? AND seq = ?`;
     for (const step of steps) {
       const { sku, subsidiaryId, seq } = step;
-      this.#sql.run(book, this.#ledger.handedVersion(step), sku, subsidiaryId, orderId, seq);
+      const version = this.#ledger.handedVersion(step);
+      // A POS may have written anything as the time of its row.
+      const ackedMs = Date.parse(ackedAt) || this.#clock.nowMs();
+      this.#sql.run(book, version, ackedMs, sku, subsidiaryId, orderId, seq);
       this.#touch(step);
     }
     const later = `UPDATE stock_steps SET held_until_ms = ? WHERE order_id = ? AND seq > ? AND booked_version IS NULL
@@ -458,8 +461,13 @@ export class Reservations {
   ): void {
     if (stocks.size === 0) return;
     const order = this.#known(orderId);
-    const ack = this.#sql.row<{ branch: string; seq: number | null; waitsSince: string | null }>(
-      `SELECT branch, seq, waits_since AS waitsSince FROM order_acks
+    const ack = this.#sql.row<{
+      branch: string;
+      seq: number | null;
+      waitsSince: string | null;
+      ackedAt: string;
+    }>(
+      `SELECT branch, seq, waits_since AS waitsSince, acked_at AS ackedAt FROM order_acks
        WHERE order_id = ? AND branch = coalesce((SELECT store_external_id FROM orders WHERE order_id = ?), '')`,
       ...[orderId, orderId],
     );
@@ -470,8 +478,8 @@ export class Reservations {
       const qty = delta.get(key)?.qty ?? 0;
       const bookedVersion = !isBooked ? null : seq === 0 ? 0 : this.#ledger.handedVersion(place);
       this.#sql.run(
-        `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, placed_ms, is_first, held_until_ms)
-         VALUES (@sku, @subsidiaryId, @orderId, @seq, @externalId, @qty, @bookedVersion, @placedMs, @isFirst, @heldUntilMs)
+        `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms)
+         VALUES (@sku, @subsidiaryId, @orderId, @seq, @externalId, @qty, @bookedVersion, @bookedMs, @placedMs, @isFirst, @heldUntilMs)
          ON CONFLICT DO UPDATE SET qty = round(qty + excluded.qty, 9),
            booked_version = CASE WHEN booked_version IS NOT NULL THEN max(booked_version, excluded.booked_version) END`,
         {
@@ -482,6 +490,7 @@ export class Reservations {
           seq,
           qty,
           bookedVersion,
+          bookedMs: seq === 0 ? 0 : Date.parse(ack?.ackedAt ?? '') || 0,
           placedMs: order?.placedMs ?? 0,
           isFirst: Number(order?.takes === 1 && order.firstSeq === seq && !belowZero.has(key)),
           heldUntilMs: isEdit ? this.#clock.nowMs() + this.#editHoldMs : null,

@@ -2,6 +2,7 @@ import type Database from 'better-sqlite3';
 import { fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { StockChangeItem } from '../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from './change.ts';
+import { countTime } from './counted-at.ts';
 
 /** One stock, as a row of the view `stock_ledger`. */
 export interface LedgerStock {
@@ -9,6 +10,9 @@ export interface LedgerStock {
   subsidiaryId: string;
   countedSeq: number;
   countedVersion: number;
+  /** When it was counted, in milliseconds: as the POS said, else when the count was handed over (`handedMs`). */
+  countedMs: number;
+  handedMs: number;
   /** Change with the last count. */
   changeId: number;
   /** The ids by which the platform knows the stock. */
@@ -60,7 +64,7 @@ export function stockTarget({ sku, subsidiaryId }: StockKey): string {
   return `sku:${sku}@${subsidiaryId}`;
 }
 
-const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion,
+const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion, counted_ms AS countedMs, handed_ms AS handedMs,
   change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
   counted_qty AS countedQty, reserved_qty AS reservedQty, unheard_qty AS unheardQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
   ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, named, show,
@@ -140,17 +144,18 @@ export class StockLedger {
       asOfSeq,
       version,
       changeId,
-      createdAt,
+      countedAt,
+      handedAt,
       named,
-    }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId' | 'createdAt' | 'named'>,
+    }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId' | 'countedAt' | 'handedAt' | 'named'>,
     { sku, subsidiaryId }: StockKey,
     { qty, show: _show, ...address }: StockChangeItem,
   ): LedgerStock {
     this.#sql.run(
-      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, change_id, address, named)
-       VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @countedMs, @changeId, @address, @named)
+      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, handed_ms, change_id, address, named)
+       VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @countedMs, @handedMs, @changeId, @address, @named)
        ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
-         counted_ms = CASE WHEN excluded.counted_version > counted_version THEN excluded.counted_ms ELSE counted_ms END,
+         counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
          counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
          change_id = excluded.change_id, address = excluded.address, named = excluded.named
          WHERE excluded.counted_version >= stock_counts.counted_version`,
@@ -163,7 +168,8 @@ export class StockLedger {
         changeId,
         address: JSON.stringify(address),
         named,
-        countedMs: Date.parse(createdAt) || 0,
+        countedMs: Date.parse(countTime({ countedAt, handedAt })) || 0,
+        handedMs: Date.parse(handedAt) || 0,
       },
     );
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
@@ -317,7 +323,8 @@ export class StockLedger {
            JOIN stock_counts c USING (sku, subsidiary_id)
          WHERE s.sku = +? AND s.subsidiary_id = +?
          GROUP BY s.order_id HAVING sum(s.qty) > 0
-           AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version, 0)
+           AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version
+             AND NOT (s.booked_ms > c.counted_ms AND s.booked_ms < c.handed_ms), 0)
              OR coalesce(s.held_until_ms <= c.counted_ms, 0))))
          ORDER BY min(s.seq) LIMIT +?`,
       ...[sku, subsidiaryId, limit],

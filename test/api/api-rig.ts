@@ -221,6 +221,7 @@ function memoryOutbox(
   const get = (changeId: number) => state.changes.find((change) => change.changeId === changeId);
   return {
     zeroHolds: async () => new Map(),
+    dated: (items: SubmittedChange[]) => items,
     async submit(items: SubmittedChange[], _source: string, { origin }: { origin?: string } = {}) {
       state.taken.push(items);
       state.origins.push(origin);

@@ -86,6 +86,7 @@ export function sampleChange(changeId: number, state: OutboxEntry['state'] = 'pe
     source: 'http',
     origin: 'http 127.0.0.1',
     reference: null,
+    countedAt: null,
     replaced: 0,
     supersededBy: null,
     settledSeq: null,

@@ -25,7 +25,9 @@ interface ModelOrder {
    * Pieces that each event took or gave back. `booked` is the version of the newest count when the event was
    * acknowledged; null before that.
    */
-  moves: { item: number; qty: number; seq: number; booked: number | null }[];
+  moves: { item: number; qty: number; seq: number; booked: number | null; bookedMs: number }[];
+  /** Time of the acknowledgement, if it came before tillsync knew the order. */
+  bookedEarlyMs: number;
   store: 'B1' | 'B2';
   /** Beginning of the product names in the order's lines. */
   word: string;
@@ -39,6 +41,9 @@ interface Word {
   qty: number;
   asOfSeq: number;
   version: number;
+  /** When it was counted, and when it was handed over. */
+  atMs: number;
+  handedMs: number;
 }
 
 interface Call {
@@ -75,7 +80,9 @@ export class StockModel {
   /**
    * Acknowledgements that were made while counts waited in the inbox. They take effect once these counts are copied.
    */
-  #owed: { order: ModelOrder; asOf: number }[] = [];
+  #owed: { order: ModelOrder; asOf: number; atMs: number }[] = [];
+  /** Moments at which the POS may have counted, and the newest event then. */
+  #moments: { ms: number; seq: number }[] = [];
   /** Version of the last count with an unknown id, which may mean any stock that was not counted since. */
   #nameless = 0;
   /** Whether the catalogue has the second product, so that its lines can be resolved. */
@@ -119,8 +126,10 @@ export class StockModel {
       ...[() => this.#catchUp(), () => this.#stepSweep(), () => this.#zeros(), () => this.#decide()],
       ...[() => this.#keepBack(), () => this.#moveAway(), () => this.#book(), () => this.#rename()],
       ...[() => this.#insert(), () => this.#look(), () => this.#misname(), () => this.#appear()],
+      ...[() => this.#countAsOf(), () => this.#countAsOf()],
     ];
     await this.#out.clock.advance(200 + this.#below(20_000));
+    this.#moments.push({ ms: this.#out.clock.nowMs(), seq: this.#seq() });
     acts[this.#below(acts.length)]?.();
   }
 
@@ -149,13 +158,14 @@ export class StockModel {
     };
   }
 
-  #wanted({ qty, asOfSeq, version }: Word, wanted: number): number {
+  #wanted({ qty, asOfSeq, version, atMs, handedMs }: Word, wanted: number): number {
     const reserved = this.#orders.map(({ moves }) => {
       const own = moves.filter(({ item }) => item === wanted);
       const live = own.reduce((sum, move) => sum + move.qty, 0);
       const open = own.reduce((sum, move) => {
         const isIn = move.seq <= asOfSeq;
-        if (isIn && move.booked !== null && move.booked <= version) return sum;
+        const isBookedSince = move.bookedMs > atMs && move.bookedMs < handedMs;
+        if (isIn && move.booked !== null && move.booked <= version && !isBookedSince) return sum;
         return move.qty > 0 || !isIn ? sum + move.qty : sum;
       }, 0);
       return Math.max(0, Math.min(live, open));
@@ -225,6 +235,7 @@ export class StockModel {
     if (this.#isListed || this.#sweep || this.#below(4) > 0) return;
     this.#catchUp();
     this.#isListed = true;
+    this.#moments = [];
     const [branch] = BRANCHES;
     const { store } = this.#out;
     if (branch) store.applyPage(branch, this.#records(this.#platform), store.readMark());
@@ -242,7 +253,7 @@ export class StockModel {
 
   #count(): void {
     const item = this.#item();
-    const qty = this.#below(4) ? 30 + this.#below(30) : this.#below(6);
+    const qty = this.#below(4) ? 30 + this.#below(30) : this.#below(8) - 2;
     // The inbox's rows are copied first, or rank below this change when they are copied later.
     const isBlind = this.#inbox.length > 0 && this.#below(2) === 0;
     if (!isBlind) this.#look();
@@ -250,8 +261,34 @@ export class StockModel {
     const change = { externalId: ITEMS[item] ?? '', qty };
     this.#out.intake.accept([{ kind: 'stock', change }], { source: 'cli', guards: GUARDS_OFF, beforeInbox });
     if (isBlind) for (const row of this.#inbox) row.isOutlived ||= row.item === item;
-    this.#isWord(item, { qty, asOfSeq: this.#seq(), version: this.#version() });
+    const nowMs = this.#out.clock.nowMs();
+    const times = { atMs: nowMs, handedMs: nowMs };
+    this.#isWord(item, { qty, asOfSeq: this.#seq(), version: this.#version(), ...times });
     this.steps.push(`count ${ITEMS[item]} ${qty}${isBlind ? ' before the inbox is read' : ''}`);
+  }
+
+  /** Hands over a count that was made some time ago. A count of the stock that was made later stays. */
+  #countAsOf(): void {
+    const moment = this.#moments[this.#below(this.#moments.length)];
+    if (!moment) return;
+    const item = this.#item();
+    const qty = this.#below(4) ? 30 + this.#below(30) : this.#below(8) - 2;
+    const nowMs = this.#out.clock.nowMs();
+    const isBlind = this.#inbox.length > 0 && this.#below(2) === 0;
+    if (!isBlind) this.#look();
+    const beforeInbox = isBlind ? isoUtc(nowMs) : undefined;
+    const change = { externalId: ITEMS[item] ?? '', qty };
+    const given = { kind: 'stock', change, countedAt: isoUtc(moment.ms) } as const;
+    this.#out.intake.accept([given], { source: 'cli', guards: GUARDS_OFF, beforeInbox });
+    const later = Math.max(this.#words[item]?.atMs ?? 0, this.#held[item]?.atMs ?? 0);
+    this.steps.push(
+      `count ${ITEMS[item]} ${qty} as of ${moment.seq}${later > moment.ms ? ', too late' : ''}`,
+    );
+    if (later > moment.ms) return;
+    for (const row of this.#inbox)
+      row.isOutlived ||= row.item === item && Date.parse(row.handedAt) < moment.ms;
+    const times = { atMs: moment.ms, handedMs: nowMs };
+    this.#isWord(item, { qty, asOfSeq: moment.seq, version: this.#version(), ...times });
   }
 
   #isWord(item: number, word: Word): void {
@@ -279,12 +316,15 @@ export class StockModel {
     const batch = { changes, acks: [], more: false };
     this.#out.inbox.ingest(batch, GUARDS_OFF);
     this.#out.inbox.forget(batch);
-    for (const [n, { item, isOutlived, qty, asOfSeq }] of this.#inbox.entries()) {
-      if (!isOutlived) this.#isWord(item, { qty, asOfSeq, version: before + 1 + n });
+    for (const [n, { item, isOutlived, qty, asOfSeq, handedAt }] of this.#inbox.entries()) {
+      const times = { atMs: Date.parse(handedAt), handedMs: Date.parse(handedAt) };
+      if (!isOutlived) this.#isWord(item, { qty, asOfSeq, version: before + 1 + n, ...times });
     }
     this.#inbox = [];
     this.#out.intake.inboxWasEmpty(isoUtc(this.#out.clock.nowMs()));
-    for (const { order: booked, asOf } of this.#owed) this.#isBooked(booked, asOf);
+    for (const { order: booked, asOf, atMs } of this.#owed) this.#isBooked(booked, asOf, atMs);
+    // Of several acknowledgements that waited, the ledger knows only the newest time.
+    if (this.#owed.length > 0) this.#moments = [];
     this.#owed = [];
     if (changes.length > 0) this.steps.push(`take in ${changes.length}`);
   }
@@ -303,6 +343,7 @@ export class StockModel {
       heard: null,
       moves: [],
       isBookedEarly: false,
+      bookedEarlyMs: 0,
       store: 'B1' as const,
       word: '',
       isNews: true,
@@ -314,7 +355,7 @@ export class StockModel {
 
   /** Lets tillsync learn an order's state. The ledger may follow late, but never two events of one order at once. */
   #hear(heard: ModelOrder): void {
-    const { id, status, createdAt, lines, store, moves, isBookedEarly } = heard;
+    const { id, status, createdAt, lines, store, moves, isBookedEarly, bookedEarlyMs } = heard;
     if (this.#waiting.has(id)) this.#catchUp();
     if (heard.heard === null) heard.word = this.#word;
     const items = lines.map(({ item, qty, byName }): [string | null, number, string] => {
@@ -328,7 +369,7 @@ export class StockModel {
       const now = takes ? own.reduce((sum, { qty }) => sum + qty, 0) : 0;
       const before = moves.reduce((sum, move) => sum + (move.item === item ? move.qty : 0), 0);
       const booked = isBookedEarly && heard.heard === null ? this.#handedOf(item) : null;
-      if (now !== before) moves.push({ item, qty: now - before, seq, booked });
+      if (now !== before) moves.push({ item, qty: now - before, seq, booked, bookedMs: bookedEarlyMs });
     }
     if (isBookedEarly && heard.heard === null) this.#catchUp();
     else this.#waiting.add(id);
@@ -401,26 +442,34 @@ export class StockModel {
     const booked = this.#orders[this.#below(this.#orders.length)];
     if (!booked) return;
     const { id, moves } = booked;
-    if (booked.heard === null) booked.isBookedEarly = true;
+    if (booked.heard === null && !booked.isBookedEarly) {
+      booked.isBookedEarly = true;
+      booked.bookedEarlyMs = this.#out.clock.nowMs();
+    }
     const [first] = moves;
     const isOlder = first !== undefined && this.#below(3) === 0;
     const asOf = isOlder ? first.seq + this.#below(this.#seq() - first.seq + 1) : this.#seq();
     const isWaiting = booked.heard !== null && this.#inbox.length > 0 && this.#below(2) === 0;
     const beforeInbox = isWaiting ? isoUtc(this.#out.clock.nowMs()) : undefined;
     this.#out.reservations.acknowledge([isOlder ? { orderId: id, seq: asOf } : id], 'http', { beforeInbox });
-    if (isWaiting) this.#owed.push({ order: booked, asOf });
-    else this.#isBooked(booked, asOf);
+    const atMs = this.#out.clock.nowMs();
+    if (isWaiting) this.#owed.push({ order: booked, asOf, atMs });
+    else this.#isBooked(booked, asOf, atMs);
     this.#waiting.clear();
     this.steps.push(`book ${id} as of ${asOf}`);
   }
 
-  #isBooked({ moves, heard }: ModelOrder, asOf: number): void {
+  #isBooked({ moves, heard }: ModelOrder, asOf: number, atMs: number): void {
     const known = moves.filter((move) => move.seq <= asOf);
     const takesOf = (wanted: number) =>
       known.reduce((sum, { item, qty }) => (item === wanted ? sum + qty : sum), 0);
     // The POS of the store that the order was in at that time acknowledges it.
     const isHere = [0, 1].some((item) => takesOf(item) > 0) || takesNothing(heard);
-    if (isHere) for (const move of known) move.booked ??= this.#handedOf(move.item);
+    for (const move of known) {
+      if (!isHere || move.booked !== null) continue;
+      move.booked = this.#handedOf(move.item);
+      move.bookedMs = atMs;
+    }
   }
 
   /** Renames one of the products in the catalogue, or restores its name. */
@@ -539,7 +588,8 @@ export class StockModel {
     for (const [item, { state, changeId }] of accepted.entries()) {
       const version = this.#version() - 1 + item;
       this.#handed[item] = version;
-      const word = { qty: 0, asOfSeq: this.#seq(), version };
+      const nowMs = this.#out.clock.nowMs();
+      const word = { qty: 0, asOfSeq: this.#seq(), version, atMs: nowMs, handedMs: nowMs };
       this.#held[item] = state === 'held' ? { ...word, changeId } : null;
       if (state !== 'held') this.#words[item] = word;
     }

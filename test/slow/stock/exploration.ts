@@ -64,6 +64,7 @@ export class Exploration {
       pos: Object.fromEntries(branches.map((branch) => [branch, pos(branch)])),
       counts: {},
       inbox: [],
+      noted: null,
       last: {},
       call: null,
       names: { word: 'Name', id: 'X', known },
@@ -179,6 +180,8 @@ export class Exploration {
       ...some('misname', true, () => this.#misname(first)),
       ...some('insert', true, () => this.#insert(first)),
       ...(inbox.length > 0 || this.#isLate() ? [['look', () => this.#look()] as Step] : []),
+      ...some('note', true, () => this.#note(first)),
+      ...(this.#world.noted ? [['hand in', () => this.#handIn()] as Step] : []),
       ...some('sell', true, () => this.#sell(first)),
       ...some('rename', names.known.length > 0, () => this.#catalogue({ word: 'New name' })),
       ...some('map', names.known.length > 0, () => this.#catalogue({ id: 'Z', word: 'Other name' })),
@@ -322,6 +325,35 @@ export class Exploration {
     this.#out.accept('stock', [{ externalId: 'nobody', subsidiaryId: branchOf(stock), qty }]);
     for (const change of this.#out.decisions.unresolved('needs-read', { limit: 9 })) {
       this.#out.decisions.retarget(change, this.#out.resolve(change, true));
+    }
+  }
+
+  /** Writes down a count of the shelf, which the POS hands over later. */
+  #note(stock: Stock): void {
+    const pos = this.#world.pos[branchOf(stock)];
+    const booked = Object.entries(pos?.booked ?? {});
+    const contains = Object.fromEntries(booked.map(([id, lines]) => [id, lines[stock] ?? 0]));
+    this.#world.noted = { stock, qty: pos?.shelf[stock] ?? 0, contains, atMs: this.#world.nowMs };
+  }
+
+  #handIn(): void {
+    const { noted, pos } = this.#world;
+    if (!noted) return;
+    this.#world.noted = null;
+    const { atMs, ...count } = noted;
+    const { stock, qty, contains } = count;
+    const change = { sku: skuOf(stock), subsidiaryId: branchOf(stock), qty };
+    const [taken] = this.#out.intake.accept([{ kind: 'stock', change, countedAt: isoUtc(atMs) }], {
+      source: 'http',
+      guards: GUARDS_OFF,
+    });
+    if (taken?.state === 'superseded') return;
+    this.#world.counts[this.#version()] = count;
+    // It stands for what the POS owes only as far as it contains what was booked since.
+    const own = pos[branchOf(stock)];
+    for (const [id, each] of Object.entries(own?.owed ?? {})) {
+      if ((own?.booked[id]?.[stock] ?? 0) !== (contains[id] ?? 0)) continue;
+      each.uncounted = each.uncounted.filter((uncounted) => uncounted !== stock);
     }
   }
 

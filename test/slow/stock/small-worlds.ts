@@ -24,6 +24,8 @@ export interface Budget {
   misname?: number;
   /** Counts through the inbox, which is read later. */
   insert?: number;
+  /** Counts that are noted, and handed over later with the time at which they were made. */
+  note?: number;
   /** Pieces sold over the counter. */
   sell?: number;
   rename?: number;
@@ -146,6 +148,13 @@ export const WORLDS: readonly SmallWorld[] = [
     stocks: ['s1/10'],
     changes: [PLACED, RAISED],
     budget: { count: 1, insert: 1, sell: 1 },
+    isOfOneKind: true,
+  },
+  {
+    name: 'a count says when it was made, and comes late',
+    stocks: ['s1/10'],
+    changes: [PLACED, RAISED],
+    budget: { count: 1, note: 1 },
     isOfOneKind: true,
   },
   {

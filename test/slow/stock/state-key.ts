@@ -81,6 +81,18 @@ export function stateKey(
       state.push(look('SELECT observed_at FROM order_events ORDER BY seq').map(([at]) => time(at)));
     }
   }
+  if (of.budget.note) {
+    const { noted } = world;
+    const at = (ms: unknown) => time(String(ms).padStart(15, '0'));
+    state.push(noted && [{ ...noted, atMs: 0 }, at(noted.atMs)]);
+    state.push(look('SELECT counted_ms, handed_ms FROM stock_counts').map((row) => row.map(at)));
+    state.push(look('SELECT booked_ms FROM stock_steps ORDER BY order_id, seq').map((row) => row.map(at)));
+    const waiting = `SELECT coalesce(counted_at, handed_at), handed_at FROM outbox WHERE state IN ('pending', 'sending', 'done', 'rejected')
+      ORDER BY version`;
+    const ms = (value: unknown) => at(Date.parse(String(value)));
+    state.push(look(waiting).map((row) => row.map(ms)));
+    state.push(look('SELECT observed_at FROM order_events ORDER BY seq').map((row) => row.map(ms)));
+  }
   if (of.budget.wait) {
     const longAgo = new Date(world.nowMs - 90 * 24 * 3_600_000).toISOString();
     state.push(look('SELECT order_id, updated_at FROM orders').map(([id, at]) => [id, String(at) < longAgo]));
@@ -93,7 +105,7 @@ export function stateKey(
   }
   if (isOpen) {
     const own = done.filter(
-      (name) => !/^(hear|read|ack|send|claim|apply|settle|look|release|drop)/.test(name),
+      (name) => !/^(hear|read|ack|send|claim|apply|settle|look|release|drop|hand in)/.test(name),
     );
     state.push(own.sort(), call?.isApplied);
   }

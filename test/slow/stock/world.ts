@@ -42,6 +42,8 @@ export interface World {
   /** Counts by the version of their submission. */
   counts: Record<number, Count>;
   inbox: (Count & { handedAt: string })[];
+  /** A count that is noted and not handed over yet, and when it was made. */
+  noted: (Count & { atMs: number }) | null;
   /** The last submission of each stock, through any interface. */
   last: Quantities;
   call: { id: number; items: { changeId: number; stock: Stock; qty: number }[]; isApplied: boolean } | null;

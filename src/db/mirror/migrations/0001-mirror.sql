@@ -275,6 +275,9 @@ CREATE TABLE outbox (
   zeroed_at TEXT,
   -- Newest event of the order feed when the value was handed over.
   as_of_seq INTEGER NOT NULL DEFAULT 0,
+  -- When a stock was counted, as the POS said it; NULL: when it was handed over.
+  counted_at TEXT,
+  handed_at TEXT NOT NULL DEFAULT '',
   -- The call it is under way in, and what was sent of a stock.
   call_id INTEGER,
   sent_qty,
@@ -333,7 +336,7 @@ CREATE TABLE stock_counts (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
   counted_qty REAL NOT NULL,
-  -- Newest event of the order feed when it was handed over; version and change of the hand-over.
+  -- Newest event of the order feed when it was counted; version and change of the hand-over.
   counted_seq INTEGER NOT NULL,
   counted_version INTEGER NOT NULL,
   change_id INTEGER NOT NULL,
@@ -348,7 +351,10 @@ CREATE TABLE stock_counts (
   attempts INTEGER NOT NULL DEFAULT 0,
   -- Something happened since it was last looked at.
   dirty INTEGER NOT NULL DEFAULT 0,
+  -- When it was counted, as the POS said or when it was handed over; when it was handed over. It contains no order
+  -- that was acknowledged between the two.
   counted_ms INTEGER NOT NULL DEFAULT 0,
+  handed_ms INTEGER NOT NULL DEFAULT 0,
   call_had_qty REAL,
   -- As in the change: a count by an id belongs to that id, and goes where the id means another stock.
   named TEXT,
@@ -631,6 +637,8 @@ CREATE TABLE stock_steps (
   -- NULL: the POS has not acknowledged it. Else the newest hand-over of the stock at that time, 0 for none: a count
   -- contains the step only if it is at least as new.
   booked_version INTEGER,
+  -- When it was acknowledged; 0: long ago.
+  booked_ms INTEGER NOT NULL DEFAULT 0,
   -- The earliest moment at which the order may have been placed, by this machine's clock; 0: unknown.
   placed_ms INTEGER NOT NULL,
   -- The order's first event: the platform took it off by itself.
@@ -810,7 +818,8 @@ FROM (
     CASE WHEN b.holds THEN
       (SELECT total(max(0, min(r.live, r.open))) FROM (
         SELECT sum(s.qty) AS live,
-          sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version THEN 0
+          sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version
+              AND NOT (s.booked_ms > b.counted_ms AND s.booked_ms < b.handed_ms) THEN 0
             WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
             WHEN s.qty > 0 THEN s.qty
             WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END) AS open
