@@ -24,6 +24,7 @@ const REQUESTS = {
   ProductItems: api.productItems,
   Acknowledgement: api.ackItem,
   Acknowledgements: api.ackRequest,
+  DiscardRequest: api.discardRequest,
   ReleaseRequest: api.releaseRequest,
 };
 
@@ -65,6 +66,7 @@ const ANSWERS = {
   ChangePage: api.outboxPage,
   ChangeAnswer: api.changeAnswer,
   ChangeConflict: api.changeConflict,
+  Discarded: api.discardAnswer,
   Released: api.releaseAnswer,
   Finding: api.finding,
   Verdict: api.verdict,

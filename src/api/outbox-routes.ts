@@ -9,6 +9,8 @@ import {
   changeAnswer,
   changeConflict,
   changePath,
+  discardAnswer,
+  discardRequest,
   outboxPage,
   outboxQuery,
   releaseAnswer,
@@ -32,7 +34,7 @@ function changeFinder({ services: { outbox }, clock }: LocalApiOptions): FindCha
     });
 }
 
-/** Returns the routes for a person's decisions about a change: retry, drop, release. */
+/** Returns the routes for a person's decisions about a change: retry, discard, release. */
 function decisionRoutes({ services: { outbox } }: LocalApiOptions, find: FindChange): ApiRoute[] {
   const decision = (
     action: string,
@@ -63,8 +65,8 @@ function decisionRoutes({ services: { outbox } }: LocalApiOptions, find: FindCha
     });
   return [
     decision('retry', 'Hand a rejected change over once more', (id, who) => outbox.retry(id, who)),
-    decision('drop', 'Give up a change that waits, is held or was rejected', (id, who) =>
-      outbox.drop(id, who),
+    decision('discard', 'Discard a change that waits, is held or was rejected', (id, who) =>
+      outbox.discard(id, who),
     ),
     decision('release', 'Let a held change go', (changeId, who) => outbox.release({ changeId }, who)),
     route({
@@ -76,6 +78,16 @@ function decisionRoutes({ services: { outbox } }: LocalApiOptions, find: FindCha
       body: releaseRequest,
       answer: releaseAnswer,
       handle: async ({ body, request }) => ({ released: await outbox.release(body, originOf(request)) }),
+    }),
+    route({
+      method: 'post',
+      path: '/outbox/discard',
+      operationId: 'discardChanges',
+      may: ['decide'],
+      summary: 'Discard all rejected changes, or those of one origin',
+      body: discardRequest,
+      answer: discardAnswer,
+      handle: async ({ body, request }) => ({ discarded: await outbox.discardAll(body, originOf(request)) }),
     }),
   ];
 }

@@ -479,6 +479,16 @@ export const releaseRequest = z.strictObject({
 });
 export const releaseAnswer = z.object({ released: whole });
 
+export const discardRequest = z.strictObject({
+  state: z.literal('rejected'),
+  origin: z
+    .string()
+    .min(1)
+    .exactOptional()
+    .describe('Only changes of this `origin`, whole or one of its parts, for example `file counts.csv`'),
+});
+export const discardAnswer = z.object({ discarded: whole });
+
 export const finding = z.object({
   code: z
     .enum(Object.keys(FINDINGS) as FindingCode[])

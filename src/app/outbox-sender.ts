@@ -133,7 +133,7 @@ export interface WaitRequest extends Pick<SweepNowRequest, 'onWait'> {
 }
 
 /**
- * Waits until each change, or the change that replaced it, is done, rejected, dropped or held. If no other process
+ * Waits until each change, or the change that replaced it, is done, rejected, discarded or held. If no other process
  * sends, this process does. Returns the outcomes. Throws `aborted` and `auth-required`; all changes then stay queued.
  */
 export async function sendUntilSettled(

@@ -176,25 +176,40 @@ function rejectedIds(outbox: OutboxService): number[] {
 
 const GUARDS = ['zero-items', 'price-factor', 'missing-share', 'restored'] as const;
 
-const drop = command({
-  description: 'Give up changes that wait, are held or were rejected',
-  examples: ['outbox drop 1204 1207', 'outbox drop --guard zero-items'],
-  argument: ['[changes...]', 'as in `outbox list`'],
-  options: { '--guard <guard>': choice('every change that this guard holds', GUARDS) },
+const discard = command({
+  description: 'Discard changes that wait, are held or were rejected',
+  examples: [
+    'outbox discard 1204 1207',
+    'outbox discard --state rejected --origin "file counts.csv"',
+    'outbox discard --guard zero-items',
+  ],
+  argument: ['[changes...]', 'IDs as in `outbox list`'],
+  options: {
+    '--state <state>': choice('Every rejected change', ['rejected']),
+    '--origin <text>': 'With --state: only changes with this text in BY of `outbox list`, whole or one part',
+    '--guard <guard>': choice('Every change that this guard holds', GUARDS),
+  },
   async run(call) {
-    const { guard } = call.options;
+    const { guard, state, origin } = call.options;
     const ids = changeIds(call.argument);
-    if ((ids.length === 0) === (guard === undefined)) {
-      throw new TillsyncError('usage', 'Name changes by their ids, or a guard with --guard.');
+    if ([ids.length > 0, guard !== undefined, state !== undefined].filter(Boolean).length !== 1) {
+      throw new TillsyncError(
+        'usage',
+        'Name changes by their IDs, or a guard with --guard, or use --state rejected.',
+      );
+    }
+    if (origin !== undefined && state === undefined) {
+      throw new TillsyncError('usage', '--origin needs --state rejected.');
     }
     return withServices(call, async ({ services: { outbox } }) => {
-      if (guard !== undefined) {
-        const dropped = await outbox.dropHeld(guard, call.cli.who);
-        return { json: { dropped }, text: `${counted(dropped, 'change')} dropped.\n` };
+      const which = guard === undefined ? state && { state, origin } : { guard };
+      if (which !== undefined) {
+        const discarded = await outbox.discardAll(which, call.cli.who);
+        return { json: { discarded }, text: `${counted(discarded, 'change')} discarded.\n` };
       }
       return decideEach(call, ids, async (changeId) => {
-        await outbox.drop(changeId, call.cli.who);
-        return `Change ${changeId} was dropped.`;
+        await outbox.discard(changeId, call.cli.who);
+        return `Change ${changeId} was discarded.`;
       });
     });
   },
@@ -328,7 +343,7 @@ function undoTable(lines: readonly UndoLine[], force: boolean): string {
 export const outbox = group('Look at changes on their way to the platform, and decide about them', {
   list,
   retry,
-  drop,
+  discard,
   release,
   undo,
 });

@@ -225,7 +225,7 @@ async function pushThrough(
     });
     return previewResult(previews, { items, problems, inventory });
   }
-  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0, superseded: 0 };
+  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, discarded: 0, superseded: 0 };
   const found: Problem[] = [];
   for (const { index, unnamed, state, changeId, message, candidates } of results) {
     const place = lineAt.get(index) ?? unnamedLine(index, unnamed ?? '', '');
@@ -310,14 +310,14 @@ interface PushReport extends Counts {
 }
 
 function pushText(report: PushReport): string {
-  const { items, unreadable, inventory, pending, held, rejected, done, dropped, superseded } = report;
+  const { items, unreadable, inventory, pending, held, rejected, done, discarded, superseded } = report;
   const lines = [itemsLine(items, unreadable), ...inventoryLines(inventory)];
   const ways = [
     [done, 'settled'],
     [pending, 'queued'],
     [held, formatCommands('held for a person ({tillsync} outbox list --state held)')],
     [rejected, formatCommands('rejected ({tillsync} outbox list --state rejected)')],
-    [dropped, 'dropped by a person'],
+    [discarded, 'discarded by a person'],
     [superseded, 'superseded by a later count'],
   ] as const;
   const told = ways.filter(([count]) => count > 0).map(([count, way]) => `${count} ${way}`);

@@ -15,7 +15,7 @@ import type { GuardReason } from '../outbox/guards.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
 import { type Call, type CommandTools, type Result, withServices } from './command.ts';
 
-/** An item that was rejected, held or dropped, with its line or index. */
+/** An item that was rejected, held or discarded, with its line or index. */
 export interface Problem {
   /** Index of the item, from 0. */
   index: number;
@@ -23,7 +23,7 @@ export interface Problem {
   line?: number;
   /** Stock that the file does not contain and that is set to zero. Its `index` follows the last item's. */
   unnamed?: string;
-  state: 'rejected' | 'held' | 'dropped' | 'superseded';
+  state: 'rejected' | 'held' | 'discarded' | 'superseded';
   /** Id of the change in the outbox; left out for an unreadable item. */
   changeId?: number;
   /** Why an item was unreadable, as a code of `ChangeFault`. */
@@ -48,7 +48,7 @@ export function entryProblem(
   const told = { ...placeOf(place), changeId, message: entry.message ?? '' };
   if (state === 'rejected') return { ...told, state };
   if (state === 'pending' && heldGuard !== null) return { ...told, state: 'held' };
-  return state === 'superseded' ? { ...told, state: 'dropped' } : undefined;
+  return state === 'superseded' ? { ...told, state: 'discarded' } : undefined;
 }
 
 /** Writes each problem to standard error, such as `line 7: qty "x" is not a number.` */
@@ -61,10 +61,10 @@ export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Proble
 }
 
 /**
- * Number of changes by outcome. `done` occurs only after a wait. `dropped` means that a person dropped the change
+ * Number of changes by outcome. `done` occurs only after a wait. `discarded` means that a person discarded the change
  * meanwhile, `superseded` that a count which was made later is there already.
  */
-export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped' | 'superseded', number>;
+export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'discarded' | 'superseded', number>;
 
 /**
  * Queues changes durably; with `wait`, also waits until each change is settled. `file` is the name of the file that
@@ -90,7 +90,7 @@ export async function handOver(
       );
     },
   });
-  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0, superseded: 0 };
+  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, discarded: 0, superseded: 0 };
   const problems: Problem[] = [];
   const waiting: { place: SourceLine; changeId: number }[] = [];
   for (const [i, { changeId, state, message, candidates }] of accepted.entries()) {
@@ -185,7 +185,7 @@ export async function handOverOne(
       pending: `Change ${changeId} is queued.`,
       held: `Change ${changeId} is held: ${message} Let it go with: ${typedWords().tillsync} outbox release ${changeId}`,
       rejected: `Change ${changeId} was rejected: ${message}`,
-      dropped: `Change ${changeId} was dropped: ${message}`,
+      discarded: `Change ${changeId} was discarded: ${message}`,
       superseded: `Change ${changeId} was superseded: ${message}`,
     }[state];
     const offer =

@@ -293,7 +293,7 @@ export const FILE = z.object({
     ),
   }),
   guard: section(
-    'Hand-overs that look like a mistake wait for a person (tillsync outbox release, tillsync outbox drop). 0 switches a guard off.',
+    'Hand-overs that look like a mistake wait for a person (tillsync outbox release, tillsync outbox discard). 0 switches a guard off.',
     {
       zeroItemsMax: key(
         value.wholeNumber(0, 1_000_000),

@@ -20,7 +20,7 @@ export type AuditAction =
   | 'key.remove'
   | 'order.ack'
   | 'order.forget'
-  | 'outbox.drop'
+  | 'outbox.discard'
   | 'outbox.release'
   | 'outbox.retry'
   | 'outbox.undo'

@@ -44,7 +44,7 @@ export interface GuardReason {
 const ZERO_SHARE_FROM = 10;
 
 const RELEASE_ZEROS =
-  'Let them go with: {tillsync} outbox release --guard zero-items; give them up with: {tillsync} outbox drop --guard zero-items';
+  'Let them go with: {tillsync} outbox release --guard zero-items; discard them with: {tillsync} outbox discard --guard zero-items';
 
 function heldZeros(why: string): string {
   return formatCommands(`${why} ${RELEASE_ZEROS}`);

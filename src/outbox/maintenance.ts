@@ -202,7 +202,7 @@ export class OutboxMaintenance {
 
 /** Raises or clears the alarms for held changes and for rejected changes. */
 export function notifyPeople(alarms: Alarms, { held, rejected }: { held: number; rejected: number }): void {
-  const ofHeld = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
+  const ofHeld = `${counted(held, 'change')} held until a person releases or discards ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
   const ofRejected = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;
   alarms.note('outbox.held', held === 0 ? null : ofHeld);
   alarms.note('outbox.rejected', rejected === 0 ? null : ofRejected);

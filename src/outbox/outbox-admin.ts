@@ -11,6 +11,9 @@ import { StockLedger } from './stock-ledger.ts';
 
 const UNRESOLVED = "basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')";
 
+/** Changes that a person decides about together: those that a guard holds, or the rejected ones, perhaps of one origin. */
+export type ManyChanges = { guard: Guard } | { state: 'rejected'; origin?: string | undefined };
+
 /** Applies people's decisions to single changes, and moves changes whose target becomes known. */
 export class OutboxAdmin {
   readonly #sql: Sql;
@@ -59,25 +62,55 @@ export class OutboxAdmin {
     });
   }
 
-  /** Drops the changes that a guard holds. Returns how many it dropped. */
-  dropHeld(guard: Guard): number {
-    return this.#sql.transaction(() => {
-      const held = this.#queue.all("WHERE state = 'pending' AND held_guard = ?", guard);
-      for (const { changeId } of held) this.drop(changeId);
-      return held.length;
-    });
+  /**
+   * Returns the ids of the changes that a guard holds or that were rejected, the oldest first. `origin` is a whole
+   * origin, or one of its parts: `http 127.0.0.1, file counts.csv` is found by `file counts.csv`.
+   */
+  idsOf(which: ManyChanges): number[] {
+    if ('guard' in which) {
+      const held =
+        "SELECT change_id FROM outbox WHERE state = 'pending' AND held_guard = ? ORDER BY change_id";
+      return this.#sql.values<number>(held, which.guard);
+    }
+    return this.#sql.values<number>(
+      `SELECT change_id FROM outbox WHERE state = 'rejected'
+         AND (@origin IS NULL OR instr(', ' || coalesce(origin, source) || ', ', ', ' || @origin || ', ') > 0)
+       ORDER BY change_id`,
+      { origin: which.origin ?? null },
+    );
   }
 
-  /** Drops a change that waits, is held or was rejected. Throws for a change in a call. */
-  drop(changeId: number): void {
+  /** Discards a change that waits, is held or was rejected. Throws for a change in a call. */
+  discard(changeId: number): void {
     this.#sql.transaction(() => {
       const { state } = this.#find(changeId);
       if (state !== 'pending' && state !== 'rejected') {
-        throw refusal(changeId, `is ${state}; only what waits, is held or was rejected can be dropped`);
+        throw refusal(changeId, `is ${state}; only what waits, is held or was rejected can be discarded`);
       }
-      this.#end(changeId, 'superseded', 'Dropped by a person.');
-      this.#ledger.giveUp(changeId);
+      this.#discard(changeId);
     });
+  }
+
+  /** Discards those of the changes that are still `which`, as others may have decided about them meanwhile. */
+  discardStill(changeIds: readonly number[], which: ManyChanges): number {
+    return this.#sql.transaction(() => {
+      const isStill =
+        'guard' in which
+          ? "SELECT 1 FROM outbox WHERE change_id = ? AND state = 'pending' AND held_guard = ?"
+          : "SELECT 1 FROM outbox WHERE change_id = ? AND state = 'rejected'";
+      const still = changeIds.filter(
+        (changeId) =>
+          this.#sql.value(isStill, ...('guard' in which ? [changeId, which.guard] : [changeId])) !==
+          undefined,
+      );
+      for (const changeId of still) this.#discard(changeId);
+      return still.length;
+    });
+  }
+
+  #discard(changeId: number): void {
+    this.#end(changeId, 'superseded', 'Discarded by a person.');
+    this.#ledger.giveUp(changeId);
   }
 
   /** Submits a rejected change again, without the fields that newer changes of its target set. */

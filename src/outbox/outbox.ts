@@ -7,6 +7,7 @@ import type { Acknowledgement, AckResult, ChangeSource, OutboxEntry, SubmittedCh
 import { type Guard, type GuardReason, type GuardSettings, goesToZero } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
+import type { ManyChanges } from './outbox-admin.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
 import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
@@ -233,22 +234,39 @@ export class OutboxService {
     });
   }
 
-  /** Drops a change that waits, is held by a guard or was rejected. */
-  drop(changeId: number, by: string): Promise<void> {
-    return this.#decide('outbox.drop', by, changeId, ({ decisions }) => {
-      decisions.drop(changeId);
+  /** Discards a change that waits, is held by a guard or was rejected. */
+  discard(changeId: number, by: string): Promise<void> {
+    return this.#decide('outbox.discard', by, changeId, ({ decisions }) => {
+      decisions.discard(changeId);
       return undefined;
     });
   }
 
-  /** Drops the changes that a guard holds. Returns how many it dropped. */
-  dropHeld(guard: Guard, who: string): Promise<number> {
-    return this.#options.stores.write(({ decisions, audit }) => {
-      const count = decisions.dropHeld(guard);
-      const auditEvent = { subject: `guard ${guard}`, detail: counted(count, 'change') };
-      if (count > 0) audit.note({ who, action: 'outbox.drop', ...auditEvent });
-      return count;
-    });
+  /**
+   * Discards many changes in transactions of 500, so that tens of thousands keep nobody from reading or writing. The
+   * audit log notes it with the first. Returns how many were discarded.
+   */
+  async discardAll(which: ManyChanges, who: string): Promise<number> {
+    const { stores } = this.#options;
+    const ids = stores.read(({ decisions }) => decisions.idsOf(which));
+    const subject =
+      'guard' in which
+        ? `guard ${which.guard}`
+        : `all rejected${which.origin === undefined ? '' : ` of ${which.origin}`}`;
+    let discarded = 0;
+    for (let start = 0; start < ids.length; start += PART) {
+      const part = ids.slice(start, start + PART);
+      discarded += await stores.write(({ decisions, audit }) => {
+        if (start === 0) {
+          audit.note({ who, action: 'outbox.discard', subject, detail: counted(ids.length, 'change') });
+        }
+        return decisions.discardStill(part, which);
+      });
+      // Lets other work of the event loop run.
+      await setImmediate();
+    }
+    this.queued();
+    return discarded;
   }
 
   /** Returns the lines that would undo a submission. Writes nothing. */

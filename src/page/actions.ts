@@ -49,7 +49,7 @@ export function pageActions(around: Around) {
     showOrder: (orderId: string) => void showOrder(around, orderId),
     explainOrder: (orderId: string) => void explainOrder(around, orderId),
     explainStock: (sku: string) => void explainStock(around, sku),
-    askDrop: (change: Change) => store.set({ dialog: { kind: 'drop', change } }),
+    askDiscard: (change: Change) => store.set({ dialog: { kind: 'discard', change } }),
     ...keys,
     turnCalls: (isOn: boolean) => void caller.turn(isOn),
     markSeen: (orderIds: readonly string[]) => caller.markSeen(orderIds),

@@ -146,13 +146,13 @@ export function isLate({ behindSince }: Branch, nowMs: number): boolean {
 
 export const OUTBOX_TABS = ['waiting', 'held', 'rejected'] as const;
 export type OutboxTab = (typeof OUTBOX_TABS)[number];
-export type Decision = 'retry' | 'drop' | 'release';
+export type Decision = 'retry' | 'discard' | 'release';
 
 /** The open dialog. Only one can be open at a time. */
 export type Dialog =
   /** Form for the API key. `command` is the command that prints the key. */
   | { kind: 'key'; fault: WordKey | null; isChecking: boolean; command: string }
-  | { kind: 'drop'; change: Change }
+  | { kind: 'discard'; change: Change }
   /** Details of an order. `answer` is undefined until it has arrived. */
   | { kind: 'order'; orderId: string; answer: OrderAnswer | ApiFault | undefined }
   /** Time line of an order, opened from the order's dialog. */

@@ -75,7 +75,7 @@ describe('with a key', () => {
       expect(answer.headers['www-authenticate']).toMatch(/^Bearer/);
       expect(answer.text).not.toContain(KEY);
     }
-    const acts = ['/v1/stock', '/v1/orders/ack', '/v1/outbox/1/drop', '/v1/outbox/release'];
+    const acts = ['/v1/stock', '/v1/orders/ack', '/v1/outbox/1/discard', '/v1/outbox/release'];
     for (const path of acts) {
       expect(await codeOf(rig.post(path, {}, { ...elsewhere, ...headers }))).toEqual([401, 'unauthorized']);
     }
@@ -175,8 +175,9 @@ describe('named keys', () => {
       'GET /outbox': ['stock', 'prices', 'screen'],
       'GET /outbox/{changeId}': ['stock', 'prices', 'screen'],
       'POST /outbox/{changeId}/retry': ['decide'],
-      'POST /outbox/{changeId}/drop': ['decide'],
+      'POST /outbox/{changeId}/discard': ['decide'],
       'POST /outbox/{changeId}/release': ['decide'],
+      'POST /outbox/discard': ['decide'],
       'POST /outbox/release': ['decide'],
     };
     const found: Record<string, readonly Right[]> = {};
@@ -289,7 +290,7 @@ describe('web pages', () => {
       403,
       'forbidden',
     ]);
-    expect(await codeOf(post('/v1/outbox/1/drop', {}, headers))).toEqual([403, 'forbidden']);
+    expect(await codeOf(post('/v1/outbox/1/discard', {}, headers))).toEqual([403, 'forbidden']);
     expect([state.taken, state.decisions]).toEqual([[], []]);
   });
 
@@ -317,15 +318,15 @@ describe('web pages', () => {
     const own = { origin: `http://${host()}`, 'sec-fetch-site': 'same-origin' };
     for (const browser of [own, { origin: own.origin }, { 'sec-fetch-site': 'none' }]) {
       expect(await codeOf(call('/v1/orders', { headers: browser }))).toEqual([401, 'unauthorized']);
-      expect(await codeOf(post('/v1/outbox/1/drop', undefined, browser))).toEqual([401, 'unauthorized']);
+      expect(await codeOf(post('/v1/outbox/1/discard', undefined, browser))).toEqual([401, 'unauthorized']);
       expect(await codeOf(post('/v1/stock', [{ externalId: 'A', qty: 1 }], browser))).toEqual([
         401,
         'unauthorized',
       ]);
     }
     expect([state.decisions, state.taken]).toEqual([[], []]);
-    await post('/v1/outbox/1/drop', undefined, { ...own, 'x-api-key': SENT_KEY });
-    expect(state.decisions).toEqual(['drop 1']);
+    await post('/v1/outbox/1/discard', undefined, { ...own, 'x-api-key': SENT_KEY });
+    expect(state.decisions).toEqual(['discard 1']);
   });
 
   it('find answers that no browser guesses at or keeps', async () => {

@@ -244,8 +244,8 @@ function memoryOutbox(
         throw new TillsyncError('conflict', 'Only a rejected one is retried.');
       state.decisions.push(`retry ${changeId}`);
     },
-    async drop(changeId: number) {
-      state.decisions.push(`drop ${changeId}`);
+    async discard(changeId: number) {
+      state.decisions.push(`discard ${changeId}`);
     },
     async release(which: { changeId: number } | { guard: string | null }) {
       state.decisions.push(`release ${JSON.stringify(which)}`);

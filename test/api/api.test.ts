@@ -197,7 +197,7 @@ it.each([
   ['DELETE', '/v1/orders', 'GET'],
   ['HEAD', '/v1/orders', 'GET'],
   ['DELETE', '/v1/orders/abc', 'GET, HEAD'],
-  ['GET', '/v1/outbox/1/drop', 'POST'],
+  ['GET', '/v1/outbox/1/discard', 'POST'],
   ['PUT', '/v1/stock', 'POST'],
   ['POST', '/v1/stream', 'GET'],
 ])('says of %s %s what it takes', async (method, path, allow) => {
@@ -333,13 +333,13 @@ describe('the outbox', () => {
     expect((await call('/v1/outbox/1/retry', { method: 'POST' })).body).toMatchObject({
       change: { changeId: 1 },
     });
-    await call('/v1/outbox/2/drop', { method: 'POST' });
+    await call('/v1/outbox/2/discard', { method: 'POST' });
     await post('/v1/outbox/2/release', {});
     expect((await post('/v1/outbox/release', { guard: 'zero-items' })).body).toEqual({ released: 3 });
     await post('/v1/outbox/release', { guard: null });
     expect(state.decisions).toEqual([
       'retry 1',
-      'drop 2',
+      'discard 2',
       'release {"changeId":2}',
       'release {"guard":"zero-items"}',
       'release {"guard":null}',
@@ -348,7 +348,7 @@ describe('the outbox', () => {
     expect([refused.status, refused.body.change.changeId]).toEqual([409, 2]);
     expect([refused.status, refused.body.error.message]).toEqual([409, 'Only a rejected one is retried.']);
     expect((await post('/v1/outbox/release', {})).status).toBe(400);
-    expect((await call('/v1/outbox/1/drop')).status).toBe(405);
+    expect((await call('/v1/outbox/1/discard')).status).toBe(405);
   });
 });
 
@@ -384,9 +384,10 @@ describe('the OpenAPI document', () => {
       '/orders/{orderId}',
       '/orders/{orderId}/explain',
       '/outbox',
+      '/outbox/discard',
       '/outbox/release',
       '/outbox/{changeId}',
-      '/outbox/{changeId}/drop',
+      '/outbox/{changeId}/discard',
       '/outbox/{changeId}/release',
       '/outbox/{changeId}/retry',
       '/products',

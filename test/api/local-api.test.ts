@@ -160,9 +160,9 @@ it('notes of a change and of a decision by which connection they came', async ()
   const { body } = await call('/stock', [{ sku: '1', subsidiaryId: 'sub-1', qty: 3 }]);
   const [{ changeId }] = body.results as [{ changeId: number }];
   expect((await call(`/outbox/${changeId}`)).body).toMatchObject({ change: { origin: 'http 127.0.0.1' } });
-  expect((await call(`/outbox/${changeId}/drop`, {})).status).toBe(200);
+  expect((await call(`/outbox/${changeId}/discard`, {})).status).toBe(200);
   expect(rows('SELECT who, action, subject FROM audit')).toEqual([
-    { who: 'http 127.0.0.1', action: 'outbox.drop', subject: `change ${changeId}` },
+    { who: 'http 127.0.0.1', action: 'outbox.discard', subject: `change ${changeId}` },
   ]);
   // What the sender calls its file does not look like what tillsync says of the connection.
   const fileQuery = new URLSearchParams({ file: 'out/with the key' });
@@ -291,7 +291,7 @@ it('has on the disk what it answers as taken, target by target', async () => {
   const [newest] = list.body.changes as { changeId: number }[];
   const one = await call(`/outbox/${newest?.changeId}`);
   expect(changeAnswer.parse(one.body)).toEqual(one.body);
-  await call(`/outbox/${newest?.changeId}/drop`, {});
+  await call(`/outbox/${newest?.changeId}/discard`, {});
   expect(await call(`/outbox/${newest?.changeId}`)).toMatchObject({
     body: { change: { state: 'superseded' } },
   });
@@ -330,6 +330,50 @@ it('answers for every change under the number it can be followed by', async () =
     const last = (found.became ?? found.change) as { body: object };
     expect(last.body).toEqual({ externalId: 'E0', qty: 8 });
   }
+});
+
+it('discards rejected changes together, those of one origin or all, while others read and write', async () => {
+  await keepProducts(2);
+  const contradicts = (qty: number) => ({ externalId: 'E0', sku: String(5_000 + qty), qty });
+  const hand = (query: string, items: object[]) => call(`/stock${query}`, items);
+  expect(
+    (
+      await hand(
+        '?file=a.csv',
+        Array.from({ length: 1_700 }, (_, i) => contradicts(i)),
+      )
+    ).body,
+  ).toMatchObject({
+    rejected: 1_700,
+  });
+  await hand('?file=a.csv.old', [contradicts(2_001), contradicts(2_002)]);
+  await hand('', [contradicts(2_003)]);
+  const waiting = await hand('', [{ externalId: 'OTHER', qty: 3 }]);
+  expect(waiting.body).toMatchObject({ pending: 1 });
+  const left = () => rows("SELECT change_id FROM outbox WHERE state = 'rejected'").length;
+  const seen = new Set<number>();
+  let isOver = false;
+  const answer = call('/outbox/discard', { state: 'rejected', origin: 'file a.csv' }).finally(() => {
+    isOver = true;
+  });
+  while (!isOver) {
+    seen.add(left());
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  expect(await answer).toMatchObject({ status: 200, body: { discarded: 1_700 } });
+  expect(seen.size).toBeGreaterThan(3);
+  expect(left()).toBe(3);
+  expect((await call('/outbox/discard', { state: 'rejected' })).body).toEqual({ discarded: 3 });
+  expect(rows('SELECT action, subject, detail FROM audit')).toEqual([
+    { action: 'outbox.discard', subject: 'all rejected of file a.csv', detail: '1700 changes' },
+    { action: 'outbox.discard', subject: 'all rejected', detail: '3 changes' },
+  ]);
+  expect(rows("SELECT DISTINCT message FROM outbox WHERE state = 'superseded'")).toEqual([
+    { message: 'Discarded by a person.' },
+  ]);
+  expect(rows("SELECT count(*) AS n FROM outbox WHERE state = 'pending'")).toEqual([{ n: 1 }]);
+  expect((await call('/outbox/discard', { state: 'pending' })).status).toBe(400);
+  expect((await call('/outbox/discard', {})).status).toBe(400);
 });
 
 it('holds what takes too much to zero as a whole, however many parts it is taken in', async () => {

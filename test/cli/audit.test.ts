@@ -67,12 +67,12 @@ describe('what operators did', () => {
   test('decisions about changes', async () => {
     const { document } = await at.json(['outbox', 'list']);
     const [price, rejected] = document.changes as { changeId: number }[];
-    expect((await at.run(['outbox', 'drop', `${price?.changeId}`])).code).toBe(0);
-    expect((await at.run(['outbox', 'drop', '999'])).code).toBe(1);
+    expect((await at.run(['outbox', 'discard', `${price?.changeId}`])).code).toBe(0);
+    expect((await at.run(['outbox', 'discard', '999'])).code).toBe(1);
     await at.run(['outbox', 'retry', `${rejected?.changeId}`]);
-    const dropped = (await audited()).find(({ action }) => action === 'outbox.drop');
-    expect(dropped).toMatchObject({ who: ANA, subject: `change ${price?.changeId}` });
-    expect(dropped?.detail).toMatch(/^product .*price 4321$/);
+    const discarded = (await audited()).find(({ action }) => action === 'outbox.discard');
+    expect(discarded).toMatchObject({ who: ANA, subject: `change ${price?.changeId}` });
+    expect(discarded?.detail).toMatch(/^product .*price 4321$/);
     expect((await audited()).filter(({ subject }) => subject === 'change 999')).toEqual([]);
   });
 

@@ -90,7 +90,7 @@ it('what the POS acknowledged since the backup is known after a restore from the
   expect((await json(['backup', at(WHOLE)])).code).toBe(0);
   await acknowledge('booked');
   await write(
-    `INSERT INTO audit (at, who, action) VALUES ('2026-03-01T09:00:00.000Z', 'cli ana', 'outbox.drop')`,
+    `INSERT INTO audit (at, who, action) VALUES ('2026-03-01T09:00:00.000Z', 'cli ana', 'outbox.discard')`,
   );
   await order(2);
   const made = await json(['backup', at(DIFFERENTIAL), '--since', SINCE]);

@@ -93,14 +93,24 @@ describe('the outbox', () => {
     expect(found.message).toMatch(/handed over again as change \d+, which is pending/);
   });
 
-  test('drops what has not left, and says of each what cannot be dropped', async () => {
+  test('discards what has not left, and says of each what cannot be discarded', async () => {
     const [waiting] = (await at.json(['outbox', 'list', '--state', 'pending'])).document.changes;
-    const result = await at.json(['outbox', 'drop', String(waiting.changeId), '1', '999']);
+    const result = await at.json(['outbox', 'discard', String(waiting.changeId), '1', '999']);
     expect(result.code).toBe(3);
     expect(result.document.changes.map(({ ok }: { ok: boolean }) => ok)).toEqual([true, false, false]);
-    expect((await at.run(['outbox', 'drop', 'x'])).code).toBe(2);
+    expect((await at.run(['outbox', 'discard', 'x'])).code).toBe(2);
     expect((await at.run(['outbox', 'retry'])).code).toBe(2);
     expect((await at.run(['outbox', 'release', '--all', '--guard', 'zero-items'])).code).toBe(2);
+  });
+
+  test('discards rejected changes together, by a part of what the list says in BY', async () => {
+    const csv = ['external_id;sku;qty', 'A-1001-1;1002;1', 'A-1001-1;1003;1'];
+    expect((await at.run(['push', 'stock', '-'], csv.join('\n'))).code).toBe(3);
+    const discard = (...words: string[]) => at.run(['outbox', 'discard', '--state', 'rejected', ...words]);
+    expect((await discard('--origin', 'standard')).stdout).toBe('0 changes discarded.\n');
+    expect((await discard('--origin', 'standard input')).stdout).toBe('2 changes discarded.\n');
+    expect((await discard('1')).code).toBe(2);
+    expect((await at.run(['outbox', 'discard', '--origin', 'inbox', '7'])).code).toBe(2);
   });
 
   test('releases a price that a guard holds', async () => {

@@ -195,9 +195,9 @@ describe('many', () => {
     await services.close();
     const held = accepted.filter(({ state }) => state === 'held');
     expect(held).toHaveLength(60);
-    expect((await at.run(['outbox', 'drop', ...new Set(held.map((one) => String(one.changeId)))])).code).toBe(
-      0,
-    );
+    expect(
+      (await at.run(['outbox', 'discard', ...new Set(held.map((one) => String(one.changeId)))])).code,
+    ).toBe(0);
   });
 });
 
@@ -370,7 +370,7 @@ describe('a whole inventory', () => {
       ]);
       expect(onPlatform(unnamed)).toEqual(unnamed.map(({ qty }) => qty));
       const ids = held.document.problems.map(({ changeId }: { changeId: number }) => String(changeId));
-      expect((await at.run(['outbox', 'drop', ...ids])).code).toBe(0);
+      expect((await at.run(['outbox', 'discard', ...ids])).code).toBe(0);
     });
   });
 

@@ -167,12 +167,12 @@ describe('a copy of a mirror', () => {
   it('keeps what operators did since the backup, and notes the restore', () => {
     copyDatabase(source, copy);
     const since = new Date(clock.nowMs()).toISOString();
-    new Audit({ db, clock }).note({ who: 'cli ana', action: 'outbox.drop', subject: 'change 7' });
+    new Audit({ db, clock }).note({ who: 'cli ana', action: 'outbox.discard', subject: 'change 7' });
     const { audited } = knownSince(db, { since, clock }).known;
-    expect(audited).toMatchObject([{ action: 'outbox.drop', subject: 'change 7' }]);
+    expect(audited).toMatchObject([{ action: 'outbox.discard', subject: 'change 7' }]);
     prepared(0, audited);
     expect(inCopy('SELECT who, action FROM audit ORDER BY audit_id')).toEqual([
-      { who: 'cli ana', action: 'outbox.drop' },
+      { who: 'cli ana', action: 'outbox.discard' },
       { who: 'cli ana', action: 'restore' },
     ]);
   });

@@ -201,7 +201,7 @@ it('a receiver that fails raises the alarm, which names the change; a change tha
     new RegExp(`^The hook till has not taken rejected change ${settledSeq}, .* answered 503`),
   );
   expect(status(daemon)).toMatchObject({ waiting: 1, failures: expect.any(Number) });
-  await rig.run(daemon.services.outbox.drop(changeId, 'cli ana'));
+  await rig.run(daemon.services.outbox.discard(changeId, 'cli ana'));
   const before = receiver.received.length;
   await rig.clock.advance(180_000);
   expect(await lagging(daemon)).toBeUndefined();

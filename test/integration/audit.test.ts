@@ -23,7 +23,7 @@ test('keys of the configuration that changed since the last start, and decisions
   env.TILLSYNC_WEBHOOK_SECRET = 'another-secret';
   const second = await place.run();
   const change = await at.json(['stock', 'set', '--external-id', 'NOBODY', '--qty', '1', '--wait']);
-  const answer = await request(`${second.localUrl}/v1/outbox/${change.document.changeId}/drop`, {
+  const answer = await request(`${second.localUrl}/v1/outbox/${change.document.changeId}/discard`, {
     method: 'POST',
     headers: { 'x-api-key': env.TILLSYNC_LOCAL_API_KEY },
   });
@@ -31,8 +31,8 @@ test('keys of the configuration that changed since the last start, and decisions
   await second.end('SIGTERM');
   const third = await place.run();
   await third.end('SIGTERM');
-  const [dropped, changed, seen] = (await at.json(['audit'])).document.audit;
-  expect(dropped).toMatchObject({ who: 'http 127.0.0.1, with the key', action: 'outbox.drop' });
+  const [discarded, changed, seen] = (await at.json(['audit'])).document.audit;
+  expect(discarded).toMatchObject({ who: 'http 127.0.0.1, with the key', action: 'outbox.discard' });
   expect(changed).toMatchObject({ who: 'tillsync', action: 'config.changed' });
   expect(changed?.detail).toBe('shop.name, the secret local-api-key, the secret webhook-secret');
   expect(seen).toMatchObject({ action: 'config.changed', detail: 'first seen' });

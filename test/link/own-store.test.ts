@@ -467,7 +467,7 @@ test('own store: what its status, its API and its page name is typed with --own-
   });
   expect((await api(hub, '/v1/status')).body).toMatchObject({ commands: { tillsync: 'tillsync' } });
   const drop = async (place: string) => {
-    const answer = await request(`${hub.localUrl}${place}/outbox/99/drop`, {
+    const answer = await request(`${hub.localUrl}${place}/outbox/99/discard`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: '{}',

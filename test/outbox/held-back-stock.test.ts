@@ -91,7 +91,7 @@ describe('a count that was given up', () => {
     const [waiting] = await outbox.submit(count(20), 'http');
     const createdAt = new Date(clock.nowMs() - 60_000).toISOString();
     await receive(mirror, sampleNotification(1, { status: 'pending', createdAt }));
-    await outbox.drop(waiting?.changeId ?? 0, 'cli ana');
+    await outbox.discard(waiting?.changeId ?? 0, 'cli ana');
     const { items } = await sender.claim(100);
     expect(items.map(({ body }) => 'qty' in body && body.qty)).toEqual([8]);
   });

@@ -37,7 +37,8 @@ describe('guards', () => {
     expect(held?.message).toContain('10 of 20 stocks above zero in branch s1');
     expect(held?.message).toContain('30 % are allowed (guard.zero_share_max)');
     expect(held?.message).toContain('outbox release --guard zero-items');
-    expect(out.decisions.dropHeld('zero-items')).toBe(1);
+    const ofGuard = { guard: 'zero-items' } as const;
+    expect(out.decisions.discardStill(out.decisions.idsOf(ofGuard), ofGuard)).toBe(1);
     expect(out.queries.counts()).toMatchObject({ held: 0, pending: 0 });
     out.clock.jumpWall(60_001);
     // Nine zeros are fewer than the ten from which the share is checked.
@@ -80,7 +81,7 @@ describe('guards', () => {
       const zeros = ids.map((id) => ({ externalId: `M${id}`, qty: 0 }));
       return out.accept('stock', zeros, guards).map(({ state, changeId }) => ({ state, changeId }));
     };
-    for (const { changeId } of zero(0, 1, 2)) out.decisions.drop(changeId);
+    for (const { changeId } of zero(0, 1, 2)) out.decisions.discard(changeId);
     expect(zero(3)).toMatchObject([{ state: 'pending' }]);
     const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
     const refused = items.map(({ changeId }) => ({ changeId, state: 'rejected' as const, message: 'no' }));
@@ -317,13 +318,13 @@ describe("a person's decisions", () => {
     out.calls.claim('stock', 9, SEND_ALL);
     expect(
       hasCode(
-        catchError(() => out.decisions.drop(change?.changeId ?? 0)),
+        catchError(() => out.decisions.discard(change?.changeId ?? 0)),
         'conflict',
       ),
     ).toBe(true);
     expect(
       hasCode(
-        catchError(() => out.decisions.drop(99)),
+        catchError(() => out.decisions.discard(99)),
         'not-found',
       ),
     ).toBe(true);

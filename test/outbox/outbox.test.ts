@@ -42,7 +42,7 @@ describe('taking changes in', () => {
   it('never gives a change id twice', () => {
     const out = swept();
     const [a] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);
-    out.decisions.drop(a?.changeId ?? 0);
+    out.decisions.discard(a?.changeId ?? 0);
     out.clock.jumpWall(10_000);
     expect(out.decisions.prune(out.clock.nowMs())).toBe(1);
     const [b] = out.accept('stock', [{ externalId: 'B', qty: 2 }]);
@@ -243,7 +243,7 @@ describe('settling', () => {
     const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
     out.calls.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
-    out.decisions.drop(changeId);
+    out.decisions.discard(changeId);
     out.sweep([TEA]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     expect(out.calls.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1, callId: null });

@@ -153,7 +153,7 @@ describe.each([
     expect(next(out, 'rejected' as 'retry')).toEqual([10]);
     out.safety.configure([{ ...ALL, qty: 4 }]);
     expect(next(out)).toEqual([]);
-    out.decisions.drop(refused?.changeId ?? 0);
+    out.decisions.discard(refused?.changeId ?? 0);
     out.safety.configure([]);
     expect(next(out)).toEqual([]);
   });

@@ -234,7 +234,7 @@ describe('corrections of what was held back', () => {
     order(out, 'o1', 'B1', [['B', 2]]);
     order(out, 'o1', 'B1', [['B', 2]], 'cancel');
     expect(send(out)).toEqual([9]);
-    out.decisions.drop(held?.changeId ?? 0);
+    out.decisions.discard(held?.changeId ?? 0);
     expect(send(out)).toEqual([]);
   });
 });

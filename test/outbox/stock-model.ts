@@ -600,7 +600,7 @@ export class StockModel {
     for (const [item, held] of this.#held.entries()) {
       this.#held[item] = null;
       if (held && this.#below(2)) {
-        this.#out.decisions.drop(held.changeId);
+        this.#out.decisions.discard(held.changeId);
       } else if (held) {
         this.#out.decisions.release({ changeId: held.changeId });
         this.#words[item] = held;

@@ -281,7 +281,7 @@ it('stock: an acknowledgement raises nothing while the count that contains it is
   expect(booked(out)).toBe('new');
   expect(send(out)).toEqual({});
   const [change] = out.queries.list({ state: 'held', limit: 1 });
-  out.decisions.drop(change?.changeId ?? 0);
+  out.decisions.discard(change?.changeId ?? 0);
   expect(send(out)).toEqual({});
   count(out, 'B', 3);
   expect(out.db.prepare('SELECT reserved_qty FROM stock_ledger').pluck().get()).toBe(2);

@@ -59,6 +59,7 @@ export async function liveExamples(place: Workplace, localUrl: string): Promise<
     getChange: await ask(`/outbox/${changeId}`),
     retryChange: await ask(`/outbox/${badId}/retry`, {}),
     releaseChanges: await ask('/outbox/release', { guard: null }),
+    discardChanges: await ask('/outbox/discard', { state: 'rejected', origin: 'file counts.csv' }),
     acknowledgeOrders: await ask('/orders/ack', [{ orderId, seq: event.seq }, 'ORDER-OF-TOMORROW']),
     orderEvent: { request: event, answer: null },
     rejectedChange: {

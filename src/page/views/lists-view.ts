@@ -164,7 +164,7 @@ function holdBackView({ status, speech }: PageState): TemplateResult | typeof no
 /** Time within which a waiting change is sent unless something is wrong. */
 const LEAVES_WITHIN_MS = 60_000;
 
-function mayBeDropped({ state, heldGuard, createdAt }: Change, nowMs: number): boolean {
+function mayBeDiscarded({ state, heldGuard, createdAt }: Change, nowMs: number): boolean {
   if (state === 'sending') return false;
   return state !== 'pending' || heldGuard !== null || nowMs - Date.parse(createdAt) >= LEAVES_WITHIN_MS;
 }
@@ -178,9 +178,9 @@ function changeView(
   const isBusy = outbox.deciding.has(changeId);
   const subject = changeSubject(change, speech);
   const reason = message ? speech.reason(message) : undefined;
-  const button = (word: 'retry' | 'release' | 'drop', act: () => void) => html`<button
+  const button = (word: 'retry' | 'release' | 'discard', act: () => void) => html`<button
     type="button"
-    class=${word === 'drop' ? 'danger' : 'primary'}
+    class=${word === 'discard' ? 'danger' : 'primary'}
     aria-label="${speech.say(`outbox.${word}`)}: ${subject}"
     ?disabled=${isBusy}
     @click=${act}
@@ -199,7 +199,7 @@ function changeView(
       <div class="buttons">
         ${state === 'rejected' ? button('retry', () => actions.decide('retry', change)) : nothing}
         ${heldGuard === null ? nothing : button('release', () => actions.decide('release', change))}
-        ${mayBeDropped(change, nowMs) ? button('drop', () => actions.askDrop(change)) : nothing}
+        ${mayBeDiscarded(change, nowMs) ? button('discard', () => actions.askDiscard(change)) : nothing}
       </div>
     </div>
   `;

@@ -114,7 +114,7 @@ export function syncDialog({ dialog }: PageState): void {
   if (dialog !== null) element.showModal();
   else {
     element.close();
-    // The button that had the focus was removed together with the dropped change, so the list of changes gets the
+    // The button that had the focus was removed together with the discarded change, so the list of changes gets the
     // focus.
     if (document.activeElement === document.body) document.getElementById('outbox')?.focus();
   }
@@ -124,8 +124,8 @@ function content(dialog: Dialog, state: PageState, actions: Actions): TemplateRe
   switch (dialog.kind) {
     case 'key':
       return keyForm(dialog, state, actions);
-    case 'drop':
-      return dropForm(dialog, state, actions);
+    case 'discard':
+      return discardForm(dialog, state, actions);
     case 'order':
       return orderDetailView(dialog, state, actions);
     case 'order-why':
@@ -177,18 +177,18 @@ function ticked(text: string): (string | TemplateResult)[] {
   return text.split('`').map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part));
 }
 
-function dropForm(
-  { change }: Dialog & { kind: 'drop' },
+function discardForm(
+  { change }: Dialog & { kind: 'discard' },
   { speech, status }: PageState,
   actions: Actions,
 ): TemplateResult {
   return html`
     <div class="sheet">
-      <h2 id="dialog-title">${speech.say('drop.title')}</h2>
+      <h2 id="dialog-title">${speech.say('discard.title')}</h2>
       <p><strong>${changeSubject(change, speech)}</strong> ${changeValues(change, speech, status?.currency ?? null)}</p>
-      <p>${speech.say('drop.why')}</p>
+      <p>${speech.say('discard.why')}</p>
       <div class="buttons">
-        <button type="button" class="danger" @click=${() => actions.decide('drop', change)}>${speech.say('drop.yes')}</button>
+        <button type="button" class="danger" @click=${() => actions.decide('discard', change)}>${speech.say('discard.yes')}</button>
         <button type="button" autofocus @click=${actions.closeDialog}>${speech.say('cancel')}</button>
       </div>
     </div>

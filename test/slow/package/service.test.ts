@@ -268,7 +268,7 @@ describe('the installed service', () => {
     expect([status(9797, '/webhook'), status(8788, '/healthz')]).toEqual(['405', '200']);
     // A command beside the service gets the service's secrets too, such as the API key without which nothing may listen
     // at this address.
-    expect(machine.try('tillsync outbox drop 999999').text).toContain('999999');
+    expect(machine.try('tillsync outbox discard 999999').text).toContain('999999');
     const handedIn = 'tar -xzOf /root/b.tar.gz --wildcards "*/configuration.json"';
     const bundled = machine.run(`tillsync bundle /root/b.tar.gz > /dev/null; ${handedIn}; rm /root/b.tar.gz`);
     expect(bundled).toContain('webhook-secret: yes');

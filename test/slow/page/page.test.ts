@@ -260,7 +260,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       }
     });
 
-    it('shows what was refused and why; a person retries and drops', async () => {
+    it('shows what was refused and why; a person retries and discards', async () => {
       await open();
       await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
       await level('amber');
@@ -269,14 +269,14 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       expect(await change.textContent()).toContain('knows no product');
       await change.getByRole('button', { name: 'Retry' }).click();
       await page.getByText('is queued again').waitFor();
-      await change.getByRole('button', { name: 'Drop' }).click();
+      await change.getByRole('button', { name: 'Discard' }).click();
       const dialog = page.getByRole('dialog');
       await dialog.getByRole('button', { name: 'Cancel' }).click();
       await dialog.waitFor({ state: 'hidden' });
       expect(await change.count()).toBe(1);
-      await change.getByRole('button', { name: 'Drop' }).click();
-      await dialog.getByRole('button', { name: 'Drop it' }).click();
-      await page.getByText('was dropped').waitFor();
+      await change.getByRole('button', { name: 'Discard' }).click();
+      await dialog.getByRole('button', { name: 'Discard change' }).click();
+      await page.getByText('was discarded').waitFor();
       await change.waitFor({ state: 'hidden' });
       await level('green');
     });

@@ -174,7 +174,7 @@ export class Exploration {
       ...(held.length > 0
         ? ([
             ['release', () => void this.#out.decisions.release({ changeId: heldId })],
-            ['drop', () => this.#out.decisions.drop(heldId)],
+            ['drop', () => this.#out.decisions.discard(heldId)],
           ] as Step[])
         : []),
       ...some('misname', true, () => this.#misname(first)),

@@ -237,7 +237,8 @@ export class ChainDays {
         branch.replaceMirror(backup);
         await branch.open();
         await branch.services.stores.write(({ queries, decisions }) => {
-          for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) decisions.drop(changeId);
+          for (const { changeId } of queries.list({ state: 'held', limit: 1_000 }))
+            decisions.discard(changeId);
         });
         await this.world.posOf(name).tellAll();
       }

@@ -181,7 +181,7 @@ export class SimulatedHub extends ChainStore {
     this.replaceMirror(file);
     await this.open();
     await this.services.stores.write(({ queries, decisions }) => {
-      for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) decisions.drop(changeId);
+      for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) decisions.discard(changeId);
     });
     await this.poll();
     await this.sweep();
