@@ -19,7 +19,6 @@ import type { Acceptance } from '../outbox/intake.ts';
 import type { OutboxService } from '../outbox/outbox.ts';
 import { addressOf, originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
-import { LongPolls } from './long-polls.ts';
 import {
   changesAnswer,
   handOverQuery,
@@ -29,7 +28,8 @@ import {
   productItems,
   stockItems,
   stockQuery,
-} from './schemas.ts';
+} from './change-schemas.ts';
+import { LongPolls } from './long-polls.ts';
 import { errorBody, sendRetryAfter, statusOf } from './server.ts';
 
 /** Formats of a body with changes, by content type. */

@@ -11,6 +11,7 @@ import {
 } from '../orders/mirrored-order.ts';
 import { productItem, stockItem } from '../outbox/change.ts';
 import { type ApiFamily, type ApiRoute, TAGS } from './api.ts';
+import * as changes from './change-schemas.ts';
 import examples from './examples.json' with { type: 'json' };
 import * as api from './schemas.ts';
 
@@ -19,13 +20,13 @@ import * as api from './schemas.ts';
  */
 const REQUESTS = {
   StockItem: stockItem,
-  StockItems: api.stockItems,
+  StockItems: changes.stockItems,
   ProductItem: productItem,
-  ProductItems: api.productItems,
+  ProductItems: changes.productItems,
   Acknowledgement: api.ackItem,
   Acknowledgements: api.ackRequest,
-  DiscardRequest: api.discardRequest,
-  ReleaseRequest: api.releaseRequest,
+  DiscardRequest: changes.discardRequest,
+  ReleaseRequest: changes.releaseRequest,
 };
 
 /**
@@ -56,18 +57,18 @@ const ANSWERS = {
   Product: productSchema,
   ProductSku: productSku,
   ProductPage: api.productPage,
-  Candidate: api.candidate,
-  Outcome: api.outcome,
-  ItemResult: api.itemResult,
-  ItemResults: api.changesAnswer,
-  Preview: api.preview,
-  Inventory: api.inventory,
-  Change: api.change,
-  ChangePage: api.outboxPage,
-  ChangeAnswer: api.changeAnswer,
-  ChangeConflict: api.changeConflict,
-  Discarded: api.discardAnswer,
-  Released: api.releaseAnswer,
+  Candidate: changes.candidate,
+  Outcome: changes.outcome,
+  ItemResult: changes.itemResult,
+  ItemResults: changes.changesAnswer,
+  Preview: changes.preview,
+  Inventory: changes.inventory,
+  Change: changes.change,
+  ChangePage: changes.outboxPage,
+  ChangeAnswer: changes.changeAnswer,
+  ChangeConflict: changes.changeConflict,
+  Discarded: changes.discardAnswer,
+  Released: changes.releaseAnswer,
   Finding: api.finding,
   Verdict: api.verdict,
   OutboxCounts: api.outboxCounts,
@@ -75,7 +76,7 @@ const ANSWERS = {
   BranchStatus: branchStatus,
   BranchList: api.branchesAnswer,
   HookEvent: api.hookEvent,
-  RejectedChangeEvent: api.rejectedChangeEvent,
+  RejectedChangeEvent: changes.rejectedChangeEvent,
 };
 
 /** Refusals by status, each with its name in the OpenAPI document and its description. */
@@ -234,7 +235,7 @@ function changeHook(named: Names): Json {
     tags: ['changes'],
     summary: 'A change that was rejected, sent to the address of a hook with "change.rejected" in its events',
     description: `${HOOK_PROMISE} It is not sent if a person or a newer value ended the change before that.`,
-    ...hookParts(named.ref(api.rejectedChangeEvent, 'output'), examples.rejectedChange.request),
+    ...hookParts(named.ref(changes.rejectedChangeEvent, 'output'), examples.rejectedChange.request),
   };
 }
 

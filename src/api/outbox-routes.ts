@@ -4,7 +4,6 @@ import type * as z from 'zod';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { originOf } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
-import { LongPolls } from './long-polls.ts';
 import {
   changeAnswer,
   changeConflict,
@@ -15,7 +14,8 @@ import {
   outboxQuery,
   releaseAnswer,
   releaseRequest,
-} from './schemas.ts';
+} from './change-schemas.ts';
+import { LongPolls } from './long-polls.ts';
 import { errorBody, statusOf } from './server.ts';
 
 type FindChange = (changeId: number) => Promise<z.output<typeof changeAnswer>>;

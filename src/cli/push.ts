@@ -1,7 +1,7 @@
 import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
 import type * as z from 'zod';
-import type { change, changesAnswer } from '../api/schemas.ts';
+import type { change, changesAnswer } from '../api/change-schemas.ts';
 import type { InventoryReport } from '../app/inventory.ts';
 import type { CatalogMapping } from '../catalog/product.ts';
 import { counted, formatCommands, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';

@@ -1,4 +1,5 @@
 import type * as z from 'zod';
+import type * as changes from '../api/change-schemas.ts';
 import type * as api from '../api/schemas.ts';
 
 export type StatusAnswer = z.output<typeof api.statusAnswer>;
@@ -10,8 +11,8 @@ export type OrderExplained = z.output<typeof api.orderExplanation>;
 export type StocksExplained = z.output<typeof api.stockExplanations>;
 export type BranchesAnswer = z.output<typeof api.branchesAnswer>;
 export type Branch = BranchesAnswer['branches'][number];
-export type Change = z.output<typeof api.change>;
-export type OutboxAnswer = z.output<typeof api.outboxPage>;
+export type Change = z.output<typeof changes.change>;
+export type OutboxAnswer = z.output<typeof changes.outboxPage>;
 export type ProductsAnswer = z.output<typeof api.productPage>;
 
 /** An error answer of the API, or a missing answer. */

@@ -2,13 +2,12 @@
 
 import { request } from 'undici';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { changeAnswer, outboxPage } from '../../src/api/change-schemas.ts';
 import {
   ackAnswer,
-  changeAnswer,
   errorAnswer,
   feedPage,
   orderAnswer,
-  outboxPage,
   productPage,
   statusAnswer,
 } from '../../src/api/schemas.ts';

@@ -2,7 +2,7 @@
 
 import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { changesAnswer } from '../../src/api/schemas.ts';
+import { changesAnswer } from '../../src/api/change-schemas.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { settle } from '../support/fake-clock.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';

@@ -9,16 +9,14 @@ import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
+import { changeAnswer, changesAnswer, outboxPage } from '../../src/api/change-schemas.ts';
 import { localApi } from '../../src/api/local-api.ts';
 import { LongPolls } from '../../src/api/long-polls.ts';
 import {
   boardAnswer,
-  changeAnswer,
-  changesAnswer,
   feedPage,
   foundOrders,
   orderAnswer,
-  outboxPage,
   productPage,
   statusAnswer,
   toBookPage,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { changesAnswer, outboxPage } from '../../src/api/schemas.ts';
+import { changesAnswer, outboxPage } from '../../src/api/change-schemas.ts';
 import { type StoreRig, storeRig } from '../support/store-rig.ts';
 
 /** Starts a daemon that has read the catalogue. Tests call it over real HTTP while their clock advances. */

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { changesAnswer } from '../../src/api/schemas.ts';
+import { changesAnswer } from '../../src/api/change-schemas.ts';
 import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 let place: Workplace;
