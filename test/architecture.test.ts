@@ -51,6 +51,7 @@ const RULES = [
   'orders/order-lists.ts',
   'orders/poll-window.ts',
   'outbox/change.ts',
+  'outbox/same-article.ts',
   'outbox/csv.ts',
   'outbox/change-file.ts',
   'outbox/resolve.ts',
@@ -109,6 +110,7 @@ const DOORS: Record<string, readonly string[]> = {
       'maintenance',
       'outbox',
       'outbox-queries',
+      'same-article',
       'full-inventory-plan',
       'push-loop',
       'stock-differences',
@@ -147,7 +149,7 @@ const DOORS: Record<string, readonly string[]> = {
     'state',
     'daemon-request',
   ],
-  api: ['local-api', 'metrics', 'page-routes', 'schemas', 'server', 'status-routes'],
+  api: ['local-api', 'metrics', 'page-routes', 'change-schemas', 'schemas', 'server', 'status-routes'],
   support: [
     ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff', 'doctor/check'],
     ...[

@@ -5,18 +5,20 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import {
   chosenBranch,
-  type InventoryLine,
   type InventoryReport,
+  type InventoryRow,
   inventoryReport,
   wholeInventory,
 } from '../app/inventory.ts';
 import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
-import type { ChangeKind, SourceLine, SubmittedChange } from '../outbox/change.ts';
+import type { ChangeKind, SourceLine } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
+import type { DecimalSign } from '../outbox/csv.ts';
 import { previewChanges } from '../outbox/full-inventory-plan.ts';
 import type { GuardReason } from '../outbox/guards.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { OutboxService } from '../outbox/outbox.ts';
+import type { Row } from '../outbox/same-article.ts';
 import { addressOf, originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import {
@@ -45,7 +47,13 @@ const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
 const PIECE_BYTES = 32 * 1024;
 const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}].' };
 
-type Item = SourceLine & SubmittedChange;
+type Item = Row;
+
+/** The items of a body, and notes on how it was read. */
+interface Read {
+  items: Item[];
+  notes: string[];
+}
 
 interface BodyLimits {
   maxBytes: number;
@@ -58,22 +66,30 @@ interface BodyLimits {
  * Reads the items of a body as they arrive. Accepts no item and throws `usage` if the body is no list or empty, an
  * error with status 413 if it is too large, and the stream's error if the sender breaks off.
  */
-async function readItems(kind: ChangeKind, request: FastifyRequest, limits: BodyLimits): Promise<Item[]> {
+async function readItems(
+  kind: ChangeKind,
+  request: FastifyRequest,
+  decimal: DecimalSign | undefined,
+  limits: BodyLimits,
+): Promise<Read> {
   const { maxBytes, maxItems, hint } = limits;
   const { headers, body } = request;
   if (Number(headers['content-length'] ?? 0) > maxBytes) throw tooMuch(mebibytes(maxBytes), hint);
   const items: Item[] = [];
+  const notes: string[] = [];
   if (body instanceof Readable) {
     const type = headers['content-type']?.split(';', 1)[0] ?? '';
     const format = BODY_FORMATS[type.trim().toLowerCase()] ?? 'json';
     const pieces = readPieces(body, format, limits);
-    for await (const some of readChangeFile(pieces, kind, { format })) {
+    // JSON is always UTF-8. A CSV file is read as `push` reads it, and what is noticed goes into the answer.
+    const tell = format === 'csv' ? (note: string) => notes.push(note) : undefined;
+    for await (const some of readChangeFile(pieces, kind, { format, decimal, tell, names: 'query' })) {
       for (const item of some) items.push(item);
       if (items.length > maxItems) throw tooMuch(`${maxItems} items`, hint);
     }
   }
   if (items.length === 0) throw noItem();
-  return items;
+  return { items, notes };
 }
 
 async function* readPieces(
@@ -132,6 +148,7 @@ interface Submission {
   /** Reason why a guard holds all items; undefined if no guard does. */
   hold?: GuardReason | undefined;
   inventory?: InventoryReport;
+  notes: readonly string[];
 }
 
 /** A finished answer: JSON text of a `changesAnswer`, with its status. */
@@ -145,24 +162,45 @@ interface Answered {
 class AnswerText {
   readonly #tally: { total: number; pending: number; held: number; rejected: number; superseded?: number };
   readonly #inventory: InventoryReport | undefined;
+  readonly #notes: readonly string[];
   readonly #results: string[] = [];
+  /** Results of rows that were added to an earlier one, which are not in their order. */
+  readonly #later: z.output<typeof itemResult>[] = [];
 
-  constructor({ total, inventory }: Pick<Submission, 'total' | 'inventory'>) {
+  constructor({ total, inventory, notes }: Pick<Submission, 'total' | 'inventory' | 'notes'>) {
     this.#tally = { total, pending: 0, held: 0, rejected: 0 };
     this.#inventory = inventory;
+    this.#notes = notes;
   }
 
-  add(result: z.output<typeof itemResult>): void {
+  /** Adds the results of items, in the order of their indexes; each row that was added to an item has the same one. */
+  add(item: Item, result: z.output<typeof itemResult>): void {
+    this.#before(result.index);
+    this.#put(result);
+    const { added = [] } = item;
+    if (added.length === 0) return;
+    this.#later.push(...added.map((row) => ({ ...result, ...placeOf(row) })));
+    this.#later.sort((a, b) => a.index - b.index);
+  }
+
+  /** Adds the waiting results of rows before `index`. */
+  #before(index: number): void {
+    while (this.#later[0] && this.#later[0].index < index) this.#put(this.#later.shift() as never);
+  }
+
+  #put(result: z.output<typeof itemResult>): void {
     this.#tally[result.state] = (this.#tally[result.state] ?? 0) + 1;
     this.#results.push(JSON.stringify(result));
   }
 
   /** Ends the answer. `refusal` is the status and the error for items that have no result. */
   end(refusal?: { status: number; error: object }): { text: string; status: number } {
+    this.#before(Number.POSITIVE_INFINITY);
     const inventory = this.#inventory;
     const more = {
       ...this.#tally,
       ...(inventory && { inventory }),
+      ...(this.#notes.length > 0 && { notes: this.#notes }),
       ...(refusal && { error: refusal.error }),
     };
     const isPartial = this.#tally.rejected > 0 || inventory?.catalogFault != null;
@@ -187,7 +225,7 @@ async function takeItems(outbox: OutboxService, submission: Submission): Promise
     try {
       const taken = good.length === 0 ? [] : await outbox.submit(good, 'http', { origin, zeros, all });
       const acceptances = taken.values();
-      for (const item of part) answer.add(resultOf(item, acceptances));
+      for (const item of part) answer.add(item, resultOf(item, acceptances));
     } catch (thrown) {
       const error = asTillsyncError(thrown);
       if (start === 0) throw error;
@@ -212,12 +250,17 @@ async function previewItems(
   const previews = await previewChanges(services, readable(items), hold);
   const answer = new AnswerText(submission);
   const results = previews.map(({ line, target, values, verdict, why }) => ({
-    ...placeOf(line),
-    state: verdict === 'held' || verdict === 'rejected' ? verdict : ('pending' as const),
-    preview: { target, values, verdict, why },
+    item: line,
+    result: {
+      ...placeOf(line),
+      state: verdict === 'held' || verdict === 'rejected' ? verdict : ('pending' as const),
+      preview: { target, values, verdict, why },
+    },
   }));
-  const faults = items.flatMap((item) => ('fault' in item ? [faultOf(item)] : []));
-  for (const result of [...results, ...faults].sort((a, b) => a.index - b.index)) answer.add(result);
+  const faults = items.flatMap((item) => ('fault' in item ? [{ item, result: faultOf(item) }] : []));
+  const all = [...results, ...faults].sort((a, b) => a.result.index - b.result.index);
+  // One result for each target, so the rows that were added to another one have none.
+  for (const { item, result } of all) answer.add({ ...item, added: [] }, result);
   return answer.end();
 }
 
@@ -230,12 +273,13 @@ function placeOf({ index, line, unnamed }: SourceLine) {
 }
 
 function faultOf(item: Extract<Item, { fault: unknown }>) {
-  const { code, column, message } = item.fault;
+  const { code, column, message, rows } = item.fault;
   return {
     ...placeOf(item),
     state: 'rejected' as const,
     code,
     ...(column !== null && { column }),
+    ...(rows !== undefined && { rows: [...rows] }),
     message,
   };
 }
@@ -318,25 +362,34 @@ function untilClosed({ raw }: FastifyReply): AbortSignal {
  * called in the submission's turn, and only then compares the inventory with the mirror.
  */
 function inventories({ services }: LocalApiOptions) {
-  return async (items: readonly Item[], asked: Asked, origin: string, reply: FastifyReply) => {
-    const { full, branch, missing } = asked;
-    const total = items.length;
-    if (!full && branch === undefined) return async (): Promise<Submission> => ({ total, items, origin });
-    const chosen = chosenBranch(services, branch, 'branch');
-    const placed = items.map((item) =>
-      'change' in item && item.kind === 'stock' ? { ...item, change: chosen.named(item.change) } : item,
-    );
-    if (!full) return async (): Promise<Submission> => ({ total, items: placed, origin });
-    const stocks = placed.filter((item) => 'change' in item && item.kind === 'stock') as InventoryLine[];
+  return async (read: Read, kind: ChangeKind, asked: Asked, origin: string, reply: FastifyReply) => {
+    const { items, notes } = read;
+    const { full, branch, missing, rows } = asked;
+    const common = { total: items.length, origin, notes };
+    const chosen = branch === undefined ? undefined : chosenBranch(services, branch, 'branch');
+    const placed =
+      chosen === undefined
+        ? items
+        : items.map((item) =>
+            'change' in item && item.kind === 'stock' ? { ...item, change: chosen.named(item.change) } : item,
+          );
+    const how = { rows, names: 'query' } as const;
+    if (!full) {
+      return async (): Promise<Submission> => ({
+        ...common,
+        items: await services.outbox.oneRowEach(placed, { kind, ...how }),
+      });
+    }
     const faults = placed.filter((item) => 'fault' in item);
-    const request = { branch, chosen, missing, items: total, unreadable: faults.length };
-    const whole = await wholeInventory(services, stocks, request, { signal: untilClosed(reply) });
+    const request = { branch, chosen: chosen ?? chosenBranch(services, branch, 'branch'), missing, ...how };
+    const whole = await wholeInventory(services, placed as InventoryRow[], request, {
+      signal: untilClosed(reply),
+    });
     return async (): Promise<Submission> => {
       const plan = await whole.plan();
       return {
-        total,
-        items: [...faults, ...plan.changes].sort((a, b) => a.index - b.index),
-        origin,
+        ...common,
+        items: [...faults, ...plan.refused, ...plan.changes].sort((a, b) => a.index - b.index),
         hold: plan.hold,
         inventory: inventoryReport(plan, whole, missing),
       };
@@ -363,14 +416,14 @@ function handOvers(options: LocalApiOptions) {
       maxItems: isPlanned ? PLANNED_ITEMS_MAX : ITEMS_MAX,
       hint: isPlanned ? IN_ONE_PIECE : 'Send it in several parts.',
     };
-    const read = await reading.within(() => readItems(kind, request, limits));
-    const items = services.outbox.dated(read);
+    const found = await reading.within(() => readItems(kind, request, asked.decimal, limits));
+    const read = services.outbox.dated(found);
     const act = async () => {
       const submission = await submit();
       refuseLongWait(asked.wait, submission.items.length);
       return takeItems(services.outbox, submission);
     };
-    const planned = () => prepare(items, asked, origin, reply);
+    const planned = () => prepare(read, kind, asked, origin, reply);
     // A whole inventory may wait here until the catalogue is read. It waits before its turn, so that other submissions
     // need not wait for it.
     const submit = await (isPlanned ? planning.within(planned) : planned());
@@ -458,7 +511,8 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
 
 const CHANGES =
   'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
-  'when the answer comes. 207 when some were rejected. Later values for the same target win. ' +
+  'when the answer comes. 207 when some were rejected. Two items that count one article are both rejected, or added up ' +
+  'with `rows=sum`; so are two that set one product to different values. Later values of other requests win. ' +
   'A body has at most 32 MiB and 100,000 items, and 20,000 items with `dryRun`; 413 says which.';
 const WHOLE =
   ' With `full` the items are a whole inventory, in one request of at most 20,000 items: only what differs from the mirror ' +

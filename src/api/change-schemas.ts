@@ -61,8 +61,15 @@ export const itemResult = z.object({
       '`pending`: saved, is sent; `held`: saved, waits for a person; `rejected`: not taken; `superseded`: counted too early',
     ),
   changeId: whole.optional().describe('For GET /v1/outbox/{changeId}'),
-  code: z.string().optional().describe('Why an item could not be read'),
+  code: z
+    .string()
+    .optional()
+    .describe(
+      'Why an item could not be used: `bad-value`, `same-article` (other items are of the same article), `twin` (an unknown ' +
+        'id that is nearly the id of a missing stock), or another code',
+    ),
   column: z.string().optional().describe('The column at fault'),
+  rows: z.array(whole).optional().describe('With `same-article`: the indexes of all items of that article'),
   message: z.string().optional(),
   candidates: z.array(candidate).optional().describe('What a rejected item may have meant'),
   outcome: outcome.optional().describe('Where `wait` was asked: what became of the change so far'),
@@ -88,6 +95,10 @@ export const handOverQuery = z.strictObject({
     .max(255)
     .optional()
     .describe('The file that the items are from: `outbox undo --file`'),
+  decimal: z
+    .enum(['point', 'comma'])
+    .optional()
+    .describe('Of CSV: which sign of its numbers is the decimal one; the other may group thousands'),
 });
 
 export const stockQuery = handOverQuery.extend({
@@ -107,6 +118,10 @@ export const stockQuery = handOverQuery.extend({
     .describe(
       'With `full`: known stocks that no item names keep their quantity and stay on sale, which is usual, or go to zero',
     ),
+  rows: z
+    .enum(['sum'])
+    .optional()
+    .describe('Adds up the quantities of several items of one article; without it, these items are rejected'),
 });
 
 /** Result of comparing a whole inventory with the mirror. */
@@ -134,6 +149,10 @@ export const changesAnswer = z.object({
     .array(itemResult)
     .describe('One for each item, in order; with `full`, of those that were handed over or rejected'),
   inventory: inventory.optional().describe('With `full`'),
+  notes: z
+    .array(z.string())
+    .optional()
+    .describe('How a CSV body was read: as Windows-1252, or without some of its columns'),
   total: whole,
   pending: whole,
   held: whole,

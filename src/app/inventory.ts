@@ -4,6 +4,7 @@ import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import type { ProductChange, SourceLine, StockChange } from '../outbox/change.ts';
 import { type InventoryPlan, planInventory } from '../outbox/full-inventory-plan.ts';
+import type { OptionNames, Row, RowsRule } from '../outbox/same-article.ts';
 import type { Services } from './services.ts';
 
 type InventoryServices = Pick<
@@ -57,6 +58,8 @@ export function chosenBranch(
 }
 
 export type InventoryLine = SourceLine & { kind: 'stock'; change: StockChange };
+/** A line of an inventory, or an item that was unreadable. */
+export type InventoryRow = InventoryLine | Extract<Row, { fault: unknown }>;
 
 /** A submitted whole inventory, without its lines. */
 interface InventoryRequest {
@@ -65,9 +68,9 @@ interface InventoryRequest {
   chosen: ChosenBranch;
   /** What to do with known stocks that the inventory does not name. */
   missing: 'keep' | 'zero' | undefined;
-  /** Number of items, and number of unreadable items among them. */
-  items: number;
-  unreadable: number;
+  /** What happens to several rows of one stock, and how the sender names options. */
+  rows: RowsRule;
+  names: OptionNames;
 }
 
 /** A whole inventory that is ready to be compared with the mirror, after a sweep if one was needed. */
@@ -97,20 +100,22 @@ function ownShop({ all, ownId }: BranchDirectory, lines: readonly InventoryLine[
  */
 export async function wholeInventory(
   services: InventoryServices,
-  lines: readonly InventoryLine[],
-  { branch: named, chosen, missing, items, unreadable }: InventoryRequest,
+  given: readonly InventoryRow[],
+  { branch: named, chosen, missing, rows, names }: InventoryRequest,
   sweep: SweepNowRequest & { signal: AbortSignal },
 ): Promise<WholeInventory> {
   const newestVersion = () => services.stores.read(({ queries }) => queries.newestVersion());
   const atBranch = isBranch(services.config);
+  const lines = given.filter((row): row is InventoryLine => 'change' in row);
   const own = named === undefined ? ownShop(services.stores.directory, lines) : undefined;
   const branch = own?.externalId ?? own?.subsidiaryId ?? named;
   const options = {
     subsidiaryIds: own?.subsidiaryId ? new Set([own.subsidiaryId]) : chosen.subsidiaryIds,
-    unreadable,
+    rows,
+    names,
     isBranch: atBranch,
     readAtVersion: newestVersion(),
-    ...(missing === 'zero' && { zeroMissing: zeroAfter(items) }),
+    ...(missing === 'zero' && { zeroMissing: zeroAfter(given.length) }),
   };
   let made: { plan: InventoryPlan<InventoryLine>; atVersion: number } | undefined;
   const planned = async (isCatalogNew: boolean) => {
@@ -119,12 +124,13 @@ export async function wholeInventory(
     // Changes that were submitted after the last plan are newer than the inventory and must stay, so only they make a
     // new plan necessary.
     if (made?.atVersion !== atVersion) {
-      made = { plan: planInventory(services, lines, { ...options, isCatalogNew }), atVersion };
+      made = { plan: planInventory(services, given, { ...options, isCatalogNew }), atVersion };
     }
     return made.plan;
   };
-  const { unknown } = await planned(atBranch);
-  if (unknown === 0 || atBranch) return { branch, plan: () => planned(atBranch), catalogFault: null };
+  const first = await planned(atBranch);
+  const isKnown = first.unknown === 0 && first.refused.every((row) => row.fault.code !== 'twin');
+  if (isKnown || atBranch) return { branch, plan: () => planned(atBranch), catalogFault: null };
   try {
     const one = branch === undefined ? undefined : namedBranch(services.branches, branch);
     await sweepNow(services, { ...sweep, branch: one });
@@ -149,7 +155,7 @@ function zeroAfter(items: number) {
 
 /** Returns the comparison of a whole inventory with the mirror, as commands and API report it. */
 export function inventoryReport(
-  { changes: _changes, hold, ...counts }: InventoryPlan<InventoryLine>,
+  { changes: _changes, refused: _refused, hold, ...counts }: InventoryPlan<InventoryLine>,
   { branch, catalogFault }: Pick<WholeInventory, 'branch' | 'catalogFault'>,
   missing: InventoryRequest['missing'] = 'keep',
 ) {

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
+import { twinKey } from '../core/folding.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { countsOf, type FieldNews, fieldsOf, topmost } from '../core/values.ts';
 import { isStored, preparedOnUse, sqlOf } from '../db/sqlite.ts';
@@ -476,6 +477,15 @@ function lookups(db: Database.Database) {
       ),
     byExternalId: () =>
       db.prepare<[MappingQuery], CatalogMapping>(selectMappings((column) => `${column} = @name`)),
+    externalIds: () =>
+      db
+        .prepare<{ within: string | null }, string>(
+          `SELECT externalId FROM (SELECT subsidiary_id, ext_id AS externalId FROM integrations
+             UNION SELECT subsidiary_id, product_id_pos_a FROM integrations
+             UNION SELECT subsidiary_id, product_code_pos_b FROM integrations)
+           WHERE externalId <> '' AND (@within IS NULL OR subsidiary_id = @within)`,
+        )
+        .pluck(),
   });
 }
 
@@ -514,6 +524,15 @@ export class MirrorCatalog implements CatalogLookup {
 
   byExternalId(externalId: string, within: string | null = null): CatalogMapping[] {
     return this.#sql.byExternalId.all({ name: externalId, within }).sort(byPlace);
+  }
+
+  twinsOf(externalId: string, within: string | null = null): CatalogMapping[] {
+    const key = twinKey(externalId);
+    const ids = new Set<string>();
+    for (const id of this.#sql.externalIds.iterate({ within })) {
+      if (id !== externalId && twinKey(id) === key) ids.add(id);
+    }
+    return [...ids].sort().flatMap((id) => this.byExternalId(id, within));
   }
 }
 

@@ -26,6 +26,11 @@ export interface CatalogLookup {
   mappingsOf(sku: string, subsidiaryId?: string): CatalogMapping[];
   /** Returns all mappings with this `externalId` in any field, in every branch or only in this one. */
   byExternalId(externalId: string, subsidiaryId?: string): CatalogMapping[];
+  /**
+   * Returns mappings whose externalId differs only in case, accents, blanks, invisible characters or zeros in front.
+   * Reads all mappings, so it is for an id that is unknown for sure.
+   */
+  twinsOf(externalId: string, subsidiaryId?: string): CatalogMapping[];
 }
 
 /** A configured branch. One of its two ids may be unknown, but not both. */

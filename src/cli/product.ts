@@ -1,11 +1,11 @@
 import type { ProductName } from '../app/read-only-services.ts';
-import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
+import { branchName, type MirroredProduct, namedBranch, productDifferences } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
-import { TillsyncError } from '../core/errors.ts';
+import { counted, TillsyncError } from '../core/errors.ts';
 import type { OutboxEntry, ProductQuery } from '../outbox/change.ts';
 import type { MirrorStores } from '../outbox/repositories.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
-import { command, group, WAIT, withPlatform, withReaders } from './command.ts';
+import { choice, command, group, WAIT, withPlatform, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
 import { addressText, valuesText } from './outbox.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
@@ -216,4 +216,105 @@ const set = command({
   },
 });
 
-export const product = group('Look at products and change them', { show, set });
+/** Most pages that are read, as a platform might say for ever that there is a next one. */
+const PAGES_MAX = 10_000;
+
+const list = command({
+  description: "List a branch's products as the platform has them",
+  examples: [
+    'product list --live --branch B1',
+    'product list --live --branch B1 --order asc --order-by name --json',
+  ],
+  options: {
+    '--live': 'Read GET /product/list now; nothing is written',
+    '--branch <id>': 'Configured branch, by either of its IDs',
+    '--order <direction>': choice('Sort direction (default: desc)', ['asc', 'desc']),
+    '--order-by <field>': "Field to sort by, in the platform's words (default: CreatedDate)",
+    '--no-wait': WAIT,
+  },
+  more: '\nEach page takes a second, as the platform allows one call a second.',
+  async run(context) {
+    const { live, branch: name, order = 'desc', orderBy = 'CreatedDate' } = context.options;
+    if (!live || name === undefined) {
+      throw new TillsyncError(
+        'usage',
+        'product list reads one branch from the platform: give --live and --branch.',
+        {
+          hint: 'To see one product as the mirror has it: {tillsync} product show PRODUCT',
+        },
+      );
+    }
+    return withPlatform(context, async ({ services: { platform, branches }, config, progress, call }) => {
+      const branch = namedBranch(branches, name);
+      const { subsidiaryId, externalId } = branch;
+      const address = subsidiaryId === null ? { externalId: externalId ?? '' } : { subsidiaryId };
+      const products: ProductRecord[] = [];
+      const unreadable: string[] = [];
+      const { pageSize: limit } = config.catalog;
+      let total: number | null = null;
+      for (let page = 1; page <= PAGES_MAX; page++) {
+        const answer = await platform.productList({ ...address, page, limit, order, orderBy }, call);
+        products.push(...answer.docs);
+        unreadable.push(...answer.unreadable);
+        total = answer.totalDocs ?? total;
+        progress.count('products', products.length, total ?? undefined);
+        const isLast = answer.hasNextPage === false || page >= (answer.totalPages ?? PAGES_MAX);
+        if (isLast || answer.docs.length + answer.unreadable.length === 0) break;
+      }
+      progress.end();
+      const isUnread = unreadable.length > 0;
+      return {
+        json: {
+          branch: branchName(branch),
+          order,
+          orderBy,
+          totalDocs: total,
+          products: products.map(({ raw }) => JSON.parse(raw) as unknown),
+          unreadable: unreadable.map((raw) => JSON.parse(raw) as unknown),
+        },
+        text: products.length === 0 ? '' : listTable(products, subsidiaryId, config),
+        below: `${counted(products.length, 'product')}${isUnread ? `, and ${unreadable.length} that cannot be read, in full or in part; see --json` : ''}.\n`,
+      };
+    });
+  },
+});
+
+/** Returns the products of a branch as a table with a row for each SKU, in the platform's order. */
+function listTable(
+  products: readonly ProductRecord[],
+  subsidiaryId: string | null,
+  { shop }: Config,
+): string {
+  const price = inCurrency('PRICE', shop);
+  const isHere = (each: { subsidiaryId: string }) =>
+    subsidiaryId === null || each.subsidiaryId === subsidiaryId;
+  const rows = products.flatMap(({ id, name, show: isShown, children }) =>
+    children.map(({ sku, price: cost, stocks, integrations }) => ({
+      product: id,
+      name,
+      isShown,
+      sku,
+      cost,
+      qty: stocks.filter(isHere).map(({ qty }) => qty),
+      ids: integrations
+        .filter(isHere)
+        .flatMap(({ extId, productIdPosA, productCodePosB }) => [extId, productIdPosA, productCodePosB])
+        .filter((externalId) => externalId !== null),
+    })),
+  );
+  return table(
+    rows,
+    {
+      PRODUCT: 'product',
+      NAME: 'name',
+      SHOW: 'isShown',
+      SKU: 'sku',
+      [price]: 'cost',
+      QTY: ({ qty }) => qty.join(', ') || null,
+      'EXTERNAL IDS': ({ ids }) => ids.join(', ') || null,
+    },
+    [price, 'QTY'],
+  );
+}
+
+export const product = group('Look at products and change them', { list, show, set });

@@ -2,13 +2,14 @@ import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
 import type * as z from 'zod';
 import type { change, changesAnswer } from '../api/change-schemas.ts';
-import type { InventoryReport } from '../app/inventory.ts';
+import type { InventoryReport, InventoryRow } from '../app/inventory.ts';
 import type { CatalogMapping } from '../catalog/product.ts';
 import { counted, formatCommands, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
 import type { Change, SourceLine, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 import type { Preview, Verdict } from '../outbox/full-inventory-plan.ts';
+import { type Row, sameArticle } from '../outbox/same-article.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
 import { type Call, choice, command, group, type Result, type Values, withServices } from './command.ts';
@@ -91,6 +92,7 @@ const INVENTORY_OPTIONS = {
     'with --full: known stocks that the file does not name keep their quantity and stay on sale, or go to zero (default: keep)',
     ['keep', 'zero'],
   ),
+  '--rows <rule>': choice<'sum'>('Add up several rows of one article (default: reject them)', ['sum']),
   '--branch <id>': 'the branch of every line that names none, and with --full the one it counts',
   '--counted-at <time>': 'Time of the count, for lines without one (example: 2026-11-28T09:55:00-03:00)',
 };
@@ -120,17 +122,22 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     const { services, progress } = tools;
     const branch = chosenBranch(services, options.branch, '--branch');
     const read = await readFile(call, kind, source, progress);
-    const { problems, items } = read;
-    const lines = read.lines.map((line) => ({ ...line, change: branch.named(line.change) }) as Line);
+    const items = read.length;
+    const rows = read.map((row) =>
+      'change' in row ? ({ ...row, change: branch.named(row.change) } as Row) : row,
+    );
     if (dryRun) await services.outbox.catchUp();
-    const stocks = lines.filter((line) => line.kind === 'stock');
-    const asked = { branch: options.branch, chosen: branch, missing, items, unreadable: problems.length };
-    const whole = full
-      ? await wholeInventory(services, stocks, asked, { ...tools.call, ...sweepSteps(progress) })
-      : undefined;
+    const how = { rows: options.rows, names: 'command' } as const;
+    const asked = { branch: options.branch, chosen: branch, missing, ...how };
+    const sweep = { ...tools.call, ...sweepSteps(progress) };
+    const whole = full ? await wholeInventory(services, rows as InventoryRow[], asked, sweep) : undefined;
     const plan = await whole?.plan();
     const inventory = whole && plan && inventoryReport(plan, whole, missing);
-    const { changes, hold } = plan ?? { changes: lines };
+    const single = plan ? [] : await services.outbox.oneRowEach(rows, { kind, ...how });
+    const faults = plan ? [...rows.filter((row) => 'fault' in row), ...plan.refused] : single;
+    const problems = problemsOf(faults);
+    const changes: readonly Line[] = plan?.changes ?? single.filter((row): row is Line => 'change' in row);
+    const hold = plan?.hold;
     progress.end();
     tellProblems(cli, problems);
     if (dryRun) {
@@ -145,7 +152,9 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     progress.end();
     tellProblems(cli, done.problems);
     const all = [...problems, ...done.problems];
-    const report = { kind, items, unreadable: problems.length, inventory, ...done.counts, problems: all };
+    const addedUp = changes.reduce((sum, { added = [] }) => sum + added.length, 0);
+    const unreadable = problems.length;
+    const report = { kind, items, unreadable, addedUp, inventory, ...done.counts, problems: all };
     return {
       json: report,
       text: pushText(report),
@@ -159,31 +168,33 @@ function nameOf(file: string): string {
   return file === '-' ? 'standard input' : path.basename(file);
 }
 
-type Line = SourceLine & Change & { reference?: string | null; countedAt?: string | null };
+type Line = SourceLine & Change & { reference?: string | null; countedAt?: string | null; added?: readonly SourceLine[] };
 
-/** Reads the items of a file. Unreadable items become problems. Throws `usage` if the file has no items. */
+/** Returns the problems of faulty rows, in the order of the file. */
+function problemsOf(rows: readonly Row[]): Problem[] {
+  const faults = rows.filter((row) => 'fault' in row).sort((a, b) => a.index - b.index);
+  return faults.map(problemOf);
+}
+
+/** Reads the items of a file. Throws `usage` if the file has no items. */
 async function readFile(
   call: Call<PushOptions, string>,
   kind: Kind,
   source: AsyncIterable<string | Uint8Array>,
   progress: Progress,
-): Promise<{ lines: Line[]; problems: Problem[]; items: number }> {
+): Promise<Row[]> {
   const { cli, argument: file, options } = call;
   const { countedAt } = options;
-  const problems: Problem[] = [];
-  const lines: Line[] = [];
-  let items = 0;
+  const rows: Row[] = [];
   for await (const some of itemsOf(kind, bytesOf(source, file, cli.signal), call)) {
     for (const item of some) {
-      if ('fault' in item) problems.push(problemOf(item));
-      else
-        lines.push({ ...item, ...(countedAt !== undefined && { countedAt: item.countedAt ?? countedAt }) });
+      const isDated = 'fault' in item || countedAt === undefined;
+      rows.push(isDated ? item : { ...item, countedAt: item.countedAt ?? countedAt });
     }
-    items += some.length;
-    progress.count('items read', items);
+    progress.count('items read', rows.length);
   }
-  if (items === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
-  return { lines, problems, items };
+  if (rows.length === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
+  return rows;
 }
 
 /** Submits the file through the running tillsync, for a user who may not write the service's files. */
@@ -195,7 +206,10 @@ async function pushThrough(
 ): Promise<Result> {
   const { cli, options, argument: file } = call;
   const progress = new Progress(cli);
-  const { lines, problems, items } = await readFile(call, kind, source, progress);
+  const rows = await readFile(call, kind, source, progress);
+  const items = rows.length;
+  const problems = problemsOf(rows);
+  const lines = rows.filter((row): row is Line => 'change' in row);
   // An unreadable item is sent as null. So the other items keep their index, and a whole inventory is known to be
   // incomplete.
   const body: unknown[] = Array.from({ length: items }, () => null);
@@ -203,7 +217,7 @@ async function pushThrough(
     body[index] = { ...change, ...(countedAt && { counted_at: countedAt }), ...(reference && { reference }) };
   }
   const query = new URLSearchParams({ file: nameOf(file) });
-  for (const name of ['full', 'dryRun', 'branch', 'missing'] as const) {
+  for (const name of ['full', 'dryRun', 'branch', 'missing', 'rows'] as const) {
     if (options[name]) query.set(name, String(options[name]));
   }
   progress.step('the running tillsync takes it');
@@ -227,7 +241,11 @@ async function pushThrough(
   }
   const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, discarded: 0, superseded: 0 };
   const found: Problem[] = [];
-  for (const { index, unnamed, state, changeId, message, candidates } of results) {
+  let addedUp = 0;
+  const changeIds = new Set<number>();
+  for (const { index, unnamed, state, changeId, message, candidates, code, rows: same } of results) {
+    if (changeId !== undefined && options.rows === 'sum') addedUp += changeIds.has(changeId) ? 1 : 0;
+    if (changeId !== undefined) changeIds.add(changeId);
     const place = lineAt.get(index) ?? unnamedLine(index, unnamed ?? '', '');
     const settled = options.wait && state === 'pending' ? await outcomeOf(cli, client, changeId) : undefined;
     const problem = settled && entryProblem(place, settled);
@@ -237,13 +255,17 @@ async function pushThrough(
       counts[state] += 1;
       const named = candidates === undefined ? {} : { candidates: candidates as readonly CatalogMapping[] };
       const id = changeId === undefined ? {} : { changeId };
-      found.push({ ...placeOf(place), state, ...id, message: message ?? '', ...named });
+      // The request had no lines, so the message of the API cannot name them.
+      const group =
+        kind === 'stock' && code === 'same-article' ? same?.flatMap((i) => rows[i] ?? []) : undefined;
+      const told = group ? sameArticle(group, options.rows, 'command').message : (message ?? '');
+      found.push({ ...placeOf(place), state, ...id, ...(code && { code }), message: told, ...named });
     }
   }
   tellProblems(cli, found);
   // After an error, the items without a result were not accepted.
   if (error) throw new TillsyncError('internal', error.message, { hint: error.hint ?? '' });
-  const report = { kind, items, unreadable: problems.length, inventory, ...counts };
+  const report = { kind, items, unreadable: problems.length, addedUp, inventory, ...counts };
   return {
     json: { ...report, problems: [...problems, ...found] },
     text: pushText(report),
@@ -306,12 +328,15 @@ interface PushReport extends Counts {
   items: number;
   /** Number of items that were unreadable and so were not submitted. */
   unreadable: number;
+  /** Number of rows that were added to another row of their article. */
+  addedUp: number;
   inventory: InventoryReport | undefined;
 }
 
 function pushText(report: PushReport): string {
-  const { items, unreadable, inventory, pending, held, rejected, done, discarded, superseded } = report;
+  const { items, unreadable, addedUp, inventory, pending, held, rejected, done, discarded, superseded } = report;
   const lines = [itemsLine(items, unreadable), ...inventoryLines(inventory)];
+  if (addedUp > 0) lines.push(`Added ${counted(addedUp, 'row')} to other rows of the same article.`);
   const ways = [
     [done, 'settled'],
     [pending, 'queued'],

@@ -13,6 +13,16 @@ export function fold(text: string): string {
   return text.replace(NOT_ASCII, foldLetter).toLowerCase().replace(UNEVEN_BLANKS, ' ').trim();
 }
 
+/**
+ * Returns the form in which ids are compared that a spreadsheet, a keyboard or another program may have changed: without
+ * case, accents, blanks, invisible characters and zeros in front. `００42` and ` 42` → `42`.
+ */
+export function twinKey(id: string): string {
+  return fold(id)
+    .replace(/\s/g, '')
+    .replace(/^0+(?=.)/, '');
+}
+
 /** Results for letters of one UTF-16 unit: a search folds millions of the same few. */
 const folded = new Map<string, string>();
 

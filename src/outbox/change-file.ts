@@ -12,6 +12,7 @@ import {
   type SubmittedChange,
 } from './change.ts';
 import { Csv, type DecimalSign, RECORD_LENGTH_MAX } from './csv.ts';
+import type { OptionNames } from './same-article.ts';
 
 /** Maximum number of bytes of an incomplete character at the end of a chunk. The longest UTF-8 character has four. */
 const PENDING_MAX = 3;
@@ -78,7 +79,7 @@ type SourceReviver = (key: string, value: unknown, context: { source?: string })
 const parseWithSource = JSON.parse as (text: string, reviver: SourceReviver) => unknown;
 
 /** Parses JSON text. A number that would lose digits is a fault and is never rounded silently. */
-function parseExactJson(text: string): { value: unknown } | { fault: ChangeFault } {
+function parseExactJson(text: string): { value: unknown } | { fault: ChangeFault; value?: unknown } {
   let lossy: string | undefined;
   try {
     if (!LONG_NUMBER.test(text)) return { value: JSON.parse(text) as unknown };
@@ -86,7 +87,8 @@ function parseExactJson(text: string): { value: unknown } | { fault: ChangeFault
       if (typeof each === 'number' && source !== undefined && !isExactDecimal(source)) lossy ??= source;
       return each;
     });
-    return lossy === undefined ? { value } : badText(`The number ${lossy} cannot be kept exactly.`);
+    if (lossy === undefined) return { value };
+    return { ...badText(`The number ${lossy} cannot be kept exactly.`), value };
   } catch {
     const shown = text.length > 60 ? `${text.slice(0, 57)}…` : text;
     return badText(`${JSON.stringify(shown)} is not JSON.`);
@@ -249,7 +251,9 @@ interface ReadChangeFileOptions {
    * Called with notes for a person on how the file is read, such as ignored columns or another encoding. If left out,
    * unknown columns and text that is not UTF-8 are refused.
    */
-  tell?: (note: string) => void;
+  tell?: ((note: string) => void) | undefined;
+  /** How the sender names options, for messages that advise one; by default as on the command line. */
+  names?: OptionNames;
 }
 
 /**
@@ -264,7 +268,9 @@ export async function* readChangeFile(
 ): AsyncGenerator<(SourceLine & SubmittedChange)[]> {
   const check = (item: RawItem): SourceLine & SubmittedChange => {
     const { index, line } = item;
-    return 'fault' in item ? { ...item, kind } : { index, line, ...readChange(kind, item.value) };
+    if ('fault' in item) return { ...item, kind };
+    const reading = readChange(kind, item.value);
+    return { index, line, ...reading, ...('fault' in reading && { value: item.value }) };
   };
   const { format, tell } = options;
   const decoder = new FileText(tell !== undefined);
@@ -305,9 +311,9 @@ function formatOf(text: string): FileFormat {
 function parserOf(
   format: FileFormat,
   kind: ChangeKind,
-  { decimal, tell }: ReadChangeFileOptions,
+  { decimal, tell, names = 'command' }: ReadChangeFileOptions,
 ): ItemParser {
-  if (format === 'csv') return new Csv({ kind, decimal, tell });
+  if (format === 'csv') return new Csv({ kind, decimal, tell, names });
   return format === 'json' ? new JsonArray() : new JsonLines();
 }
 

@@ -175,9 +175,13 @@ export interface ChangeFault {
     | 'nothing-to-change'
     | 'bad-value'
     | 'bad-text' // not UTF-8, contains NUL, or a line that does not match the header
-    | 'cut'; // the input ends within the item
+    | 'cut' // the input ends within the item
+    | 'same-article' // other rows of the file or request are of the same article
+    | 'twin'; // an unknown id that may be the misspelt id of a missing stock
   /** The faulty column; null if the fault is in none. */
   column: string | null;
+  /** Indexes of all rows of the article, for `same-article`. */
+  rows?: readonly number[];
   /** Sentences for the person who made the item. */
   message: string;
 }
@@ -441,6 +445,21 @@ function renamed({ countedAt: said, ...rest }: Record<string, unknown>): Record<
   return Object.hasOwn(rest, 'counted_at') ? { ...rest, countedAt: said } : { ...rest, counted_at: said };
 }
 
+/** Returns the change by whose ids an item, even an unreadable one, names its article; undefined if its ids are unreadable. */
+export function namedBy(item: SubmittedChange): Change | undefined {
+  if ('change' in item) return item;
+  const { kind, value } = item;
+  if (typeof value !== 'object' || value === null) return undefined;
+  const ids = ADDRESS_KEYS.flatMap((key) =>
+    key in value ? [[key, (value as Record<string, unknown>)[key]]] : [],
+  );
+  const reading = readChange(kind, {
+    ...Object.fromEntries(ids),
+    ...(kind === 'stock' ? { qty: 0 } : { show: true }),
+  });
+  return 'change' in reading ? reading : undefined;
+}
+
 /**
  * Returns why a value is no number. In many countries the comma is the decimal sign and the point separates thousands.
  */
@@ -471,8 +490,8 @@ export interface SourceLine {
   unnamed?: string;
 }
 
-/** An item as read from its file, not yet checked as a change. */
-export type RawItem = SourceLine & ({ value: unknown } | { fault: ChangeFault });
+/** An item as read from its file, not yet checked as a change. A faulty one has the values that could be read. */
+export type RawItem = SourceLine & ({ value: unknown } | { fault: ChangeFault; value?: unknown });
 
 /** Receives a file chunk by chunk and returns the items that are complete. */
 export interface ItemParser {

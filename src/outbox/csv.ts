@@ -10,12 +10,13 @@ import {
   type ItemParser,
   type RawItem,
 } from './change.ts';
+import { type OptionNames, optionText } from './same-article.ts';
 
 /** Decimal sign of the numbers in a file. The other sign separates thousands. */
 export type DecimalSign = 'point' | 'comma';
 
 /** Delimiter of a file's cells and decimal sign of its numbers; `decimal` is undefined if nobody named the sign. */
-type CellRules = { delimiter: string; decimal: DecimalSign | undefined };
+type CellRules = { delimiter: string; decimal: DecimalSign | undefined; names: OptionNames };
 
 /** A long id that a spreadsheet wrote as 7.8E+12, so that digits are lost. */
 const SPOILT_ID = /^\d([.,]\d+)?E\+?\d+$/i;
@@ -47,16 +48,18 @@ function readCell(
 function readNumber(
   column: string,
   text: string,
-  { delimiter, decimal }: CellRules,
+  { delimiter, decimal, names }: CellRules,
 ): { value: unknown } | { fault: ChangeFault } {
   if (decimal !== undefined) return { value: parsePlainDecimal(withPoint(text, decimal) ?? '') ?? text };
   // If the comma does not separate cells, it may be the decimal sign of the file.
   if (delimiter !== ',' && mayBeThousands(text)) {
+    const signs = `${optionText(names, 'decimal', 'comma')}, or ${optionText(names, 'decimal', 'point')}`;
     const both = `${text.replace('.', '')} or ${Number(text)}`;
-    return bad(column, text, `may mean ${both}. Say which: --decimal comma, or --decimal point.`);
+    return bad(column, text, `may mean ${both}. Say which: ${signs}.`);
   }
   if (/^[+-]?\d+(\.\d{3})*,\d+$/.test(text)) {
-    return bad(column, text, 'has a comma. If that is the decimal sign of the file: --decimal comma.');
+    const said = optionText(names, 'decimal', 'comma');
+    return bad(column, text, `has a comma. If that is the decimal sign of the file: ${said}.`);
   }
   return { value: parsePlainDecimal(text) ?? text };
 }
@@ -79,7 +82,7 @@ function bad(column: string, text: string, why: string): { fault: ChangeFault } 
 
 /** Result of scanning one record. */
 type CsvScan =
-  | { state: 'whole'; cells: string[]; end: number }
+  | { state: 'whole'; cells: string[]; quoted: boolean[]; end: number }
   /** `end` is after the faulty line. */
   | { state: 'bad'; message: string; end: number }
   /** The text ends within the record, perhaps inside quotes. */
@@ -91,6 +94,7 @@ type CsvScan =
  */
 function scanCsvRecord(text: string, start: number, delimiter: string): CsvScan {
   const cells: string[] = [];
+  const quotes: boolean[] = [];
   let at = start;
   for (;;) {
     const quoted = text[at] === '"';
@@ -109,7 +113,8 @@ function scanCsvRecord(text: string, start: number, delimiter: string): CsvScan 
       return { state: 'bad', message: 'A quote stands where none may be.', end: end + 1 };
     }
     cells.push(part.cell);
-    if (lineBreak > 0) return { state: 'whole', cells, end: at + lineBreak };
+    quotes.push(quoted);
+    if (lineBreak > 0) return { state: 'whole', cells, quoted: quotes, end: at + lineBreak };
     at += 1;
   }
 }
@@ -248,16 +253,27 @@ interface CsvOptions {
   decimal?: DecimalSign | undefined;
   /** Called with the ignored columns. If left out, an unknown column is refused. */
   tell?: ((note: string) => void) | undefined;
+  /** How the sender names options. */
+  names: OptionNames;
 }
 
 /**
- * Reads CSV with a header line, perhaps after a line `sep=;`. An empty cell means that the value is not given, so
- * only JSON can clear a description. A line with more or fewer cells than the header is a fault. Empty lines are
- * skipped.
+ * What a cell of a description contains to clear it: two quotes, as a person types them into a spreadsheet, which writes
+ * them as six.
+ */
+const CLEARING_TEXT = '""';
+
+/**
+ * Reads CSV with a header line, perhaps after a line `sep=;`. An empty cell means that the value is not given. A
+ * description is cleared by a cell with the text `""`, or by an empty cell in quotes, unless the header is in quotes
+ * too: such a file has all its cells in quotes. A line with more or fewer cells than the header is a fault. Empty lines
+ * are skipped.
  */
 export class Csv implements ItemParser {
   readonly #options: CsvOptions;
   #header: CsvHeader | undefined;
+  /** Whether quotes around an empty cell mean something, as the file does not quote every cell. */
+  #quotesMean = false;
   #saidDelimiter: string | undefined;
   #text = '';
   /** Number of lines before `#text`. */
@@ -324,26 +340,33 @@ export class Csv implements ItemParser {
     }
     const scan = scanCsvRecord(text, at, this.#header.delimiter);
     if (scan.state === 'open') return undefined;
-    items.push(scan.state === 'bad' ? this.#item(badText(scan.message)) : this.#record(scan.cells));
+    items.push(
+      scan.state === 'bad' ? this.#item(badText(scan.message)) : this.#record(scan.cells, scan.quoted),
+    );
     this.#lines += countLines(text, at, scan.end);
     return scan.end;
   }
 
-  #record(cells: string[]): RawItem {
+  #record(cells: string[], quoted: readonly boolean[] = []): RawItem {
     const columns = this.#header?.columns ?? [];
     if (cells.length !== columns.length) {
       return this.#item(badText(`The line has ${cells.length} cells, the header has ${columns.length}.`));
     }
-    const rules = { delimiter: this.#header?.delimiter ?? ',', decimal: this.#options.decimal };
+    const { decimal, names } = this.#options;
+    const rules = { delimiter: this.#header?.delimiter ?? ',', decimal, names };
     const value: Record<string, unknown> = {};
+    let faulty: { fault: ChangeFault } | undefined;
     for (let i = 0; i < columns.length; i++) {
       const [column, cell] = [columns[i], cells[i] as string];
-      if (cell === '' || column === null || column === undefined) continue;
+      if (column === null || column === undefined) continue;
+      const isCleared = cell === CLEARING_TEXT || (cell === '' && quoted[i] === true && this.#quotesMean);
+      if (column === 'description' && isCleared) value[column] = '';
+      if (cell === '' || (column === 'description' && isCleared)) continue;
       const read = readCell(column, cell, rules);
-      if ('fault' in read) return this.#item(read);
-      value[column] = read.value;
+      if ('fault' in read) faulty ??= read;
+      else value[column] = read.value;
     }
-    return this.#item({ value });
+    return this.#item(faulty ? { ...faulty, value } : { value });
   }
 
   /** Reads a line as the header, or as the line `sep=` that may come before the header. */
@@ -356,6 +379,7 @@ export class Csv implements ItemParser {
     }
     const header = readCsvHeader(line, kind, this.#saidDelimiter, tell !== undefined);
     this.#header = header;
+    this.#quotesMean = !/^\s*"/.test(line);
     if (header.ignored.length > 0) {
       tell?.(
         `Columns that are passed over: ${header.ignored.map((name) => JSON.stringify(name.slice(0, 60))).join(', ')}.`,

@@ -5,6 +5,7 @@ import {
   literalTarget,
   type ProductChange,
   type Resolution,
+  type SourceLine,
   type StockChange,
   type Target,
 } from './change.ts';
@@ -17,11 +18,12 @@ import {
   guardPrice,
 } from './guards.ts';
 import type { ZeroHolds } from './intake.ts';
-import { type IndexedStock, InventoryIndex } from './inventory-index.ts';
+import { type IndexedStock, InventoryIndex, twinFault, twinsOf } from './inventory-index.ts';
 import { KnownValues } from './known-values.ts';
 import type { OutboxService } from './outbox.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
-import { lessSafety, unsettledStocks } from './stock-ledger.ts';
+import { type ArticleRow, type OptionNames, oneRowEach, type Row, type RowsRule } from './same-article.ts';
+import { lessSafety, stockTarget, unsettledStocks } from './stock-ledger.ts';
 
 /**
  * - `send`: the change would be sent
@@ -214,6 +216,8 @@ const SAMPLE = 20;
 export interface InventoryPlan<T> {
   /** Lines to submit, in the given order, followed by lines that set missing stocks to zero. */
   changes: T[];
+  /** Rows of one article that are refused, and rows whose unknown id is nearly that of a missing stock. */
+  refused: Extract<Row, { fault: unknown }>[];
   /**
    * Number of lines that differ from the mirror's value, and of lines that equal it although the platform may have
    * another or the last count was another.
@@ -246,8 +250,10 @@ export interface InventoryOptions<T> {
   subsidiaryIds: ReadonlySet<string> | undefined;
   /** Makes the line that sets a missing stock to zero. If left out, missing stocks stay as they are. */
   zeroMissing?: ((change: StockChange, n: number) => T) | undefined;
-  /** Number of further lines that were unreadable. */
-  unreadable: number;
+  /** What happens to several rows of one stock; left out, they are refused. */
+  rows?: RowsRule;
+  /** How the sender names options, for messages that advise one. */
+  names: OptionNames;
   /**
    * True if the catalogue was read after the inventory was made, so that a product that is still unknown is not sold
    * online.
@@ -266,13 +272,13 @@ export interface InventoryOptions<T> {
  * Compares a whole inventory with the mirror, so that only differences are submitted. Returns a reason to hold the
  * inventory if it lacks too many stocks. Throws `not-found` if the catalogue was never read.
  */
-export function planInventory<T extends { change: StockChange }>(
+export function planInventory<T extends SourceLine & { kind: 'stock'; change: StockChange }>(
   services: { stores: MirrorStores; config: Pick<JudgeSettings, 'guard'> },
-  lines: readonly T[],
+  given: readonly (T | Row)[],
   options: InventoryOptions<T>,
 ): InventoryPlan<T> {
   const { stores, config } = services;
-  const { subsidiaryIds, zeroMissing, unreadable, isCatalogNew = false, readAtVersion } = options;
+  const { subsidiaryIds, zeroMissing, isCatalogNew = false, readAtVersion, rows, names } = options;
   const { isBranch = false } = options;
   return stores.read((at) => {
     requireCatalog(at, isBranch);
@@ -289,11 +295,12 @@ export function planInventory<T extends { change: StockChange }>(
     }
     // At a branch, the hub compares lines with the platform, so every stock is unsure here.
     if (isBranch) for (const stock of stocks.values()) stock.unsure = true;
+    const { lines, refused, unreadable } = oneLineEach(at, given, { stocks, keyOf }, { rows, names });
     const safetyOf = at.safety.lookup();
     // A line may equal the platform and not the last count: counted 10, sold 2, now counted 8. It is submitted, or the
     // count of 10 would stay and be sent again.
     const counts = at.ledger.counts();
-    const unknown: string[] = [];
+    const unknown: T[] = [];
     let unplaced = unreadable;
     const counted = lines.flatMap((line, i) => {
       const { change } = line;
@@ -302,7 +309,7 @@ export function planInventory<T extends { change: StockChange }>(
         const resolution = at.intake.resolve({ kind: 'stock', change });
         if (resolution.state === 'needs-read') {
           // An unknown product is no error, because most tills have more products than the online shop.
-          unknown.push(change.externalId ?? `sku ${change.sku}`);
+          unknown.push(line);
           return [];
         }
         if (resolution.state !== 'resolved') unplaced += 1;
@@ -316,6 +323,12 @@ export function planInventory<T extends { change: StockChange }>(
       const qty = known ? lessSafety(change.qty, safetyOf(known.sku, known.subsidiaryId)) : change.qty;
       return [{ key, qty, line, ...(show !== undefined && { show }) }];
     });
+    const named = new Set(counted.map(({ key }) => key));
+    const missed = [...stocks.values()].filter((stock) => !named.has(stockTarget(stock)));
+    const twins = twinsOf(unknown, missed, stores.directory);
+    for (const { stocks: left } of twins) for (const stock of left) stocks.delete(stockTarget(stock));
+    const isTwin = new Set(twins.map(({ line }) => line));
+    const skipped = unknown.filter((line) => !isTwin.has(line)).map(({ change }) => nameOfArticle(change));
     const unclear = unplaced + (isCatalogNew ? 0 : unknown.length);
     const { changes, unsure, unchanged, missing } = diffInventory(counted, stocks);
     const notZero = missing.flatMap((key) => {
@@ -329,6 +342,7 @@ export function planInventory<T extends { change: StockChange }>(
     );
     return {
       changes: [...changes.map(({ line }) => line), ...zeros],
+      refused: [...refused, ...twins.map(twinFault)].sort((a, b) => a.index - b.index),
       different: changes.length - unsure,
       unsure,
       unchanged,
@@ -336,12 +350,36 @@ export function planInventory<T extends { change: StockChange }>(
       missing: missing.length,
       missingSample: missing.slice(0, SAMPLE),
       missingNotZero: notZero.length,
-      unknown: unknown.length,
-      unknownSample: unknown.slice(0, SAMPLE),
+      unknown: skipped.length,
+      unknownSample: skipped.slice(0, SAMPLE),
       unclear,
       hold: guardMissing({ known: stocks.size, missing: missing.length }, config.guard),
     };
   });
+}
+
+/** Makes one line of each stock, and removes from the index the stocks whose rows are refused. */
+function oneLineEach<T extends SourceLine & { kind: 'stock'; change: StockChange }>(
+  at: Stores,
+  given: readonly (T | Row)[],
+  { stocks, keyOf }: Pick<InventoryIndex, 'stocks' | 'keyOf'>,
+  how: { rows: RowsRule; names: OptionNames },
+) {
+  const placed = given.map((row): ArticleRow<T | Row> => {
+    const key = 'change' in row ? keyOf(row.change as StockChange) : undefined;
+    return { row, ...(key === undefined ? at.intake.articleOf(row) : { key, productKey: key }) };
+  });
+  const one = oneRowEach(placed, { kind: 'stock', ...how });
+  const unreadable = new Set(given.flatMap((row) => ('fault' in row ? [row.index] : [])));
+  const refused = one.filter((row) => 'fault' in row).filter(({ index }) => !unreadable.has(index));
+  const isRefused = new Set(refused.map(({ index }) => index));
+  // Which of the counts is right, a person decides; meanwhile, the stock stays as it is.
+  for (const { row, key } of placed) if (isRefused.has(row.index) && key !== undefined) stocks.delete(key);
+  return { lines: one.filter((row): row is T => 'change' in row), refused, unreadable: unreadable.size };
+}
+
+function nameOfArticle({ externalId, sku }: StockChange): string {
+  return externalId ?? `sku ${sku}`;
 }
 
 function requireCatalog({ lookup }: Stores, isBranch: boolean): void {

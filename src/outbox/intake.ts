@@ -42,7 +42,7 @@ import {
 import { KnownValues } from './known-values.ts';
 import { type NewChange, OutboxQueue } from './queue.ts';
 import { Reservations } from './reservations.ts';
-import { resolveChange } from './resolve.ts';
+import { articleOf, resolveChange } from './resolve.ts';
 
 export interface OutboxIntakeOptions {
   db: Database.Database;
@@ -165,6 +165,10 @@ export class OutboxIntake {
   dated<T extends SubmittedChange>(items: readonly T[]): T[] {
     const how = { nowMs: this.#options.clock.nowMs(), timezone: this.#options.timezone };
     return items.map((item) => withCountTime(item, how) as T);
+  }
+
+  articleOf(item: SubmittedChange) {
+    return articleOf(this.#withoutOwnName(item), (change) => this.resolve(change), this.#options.branches);
   }
 
   /** Returns one acceptance per accepted item, in order. A bad item does not affect its neighbours. */

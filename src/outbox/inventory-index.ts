@@ -1,7 +1,9 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../catalog/product.ts';
-import type { StockChange } from './change.ts';
+import { twinKey } from '../core/folding.ts';
+import type { SourceLine, StockChange } from './change.ts';
 import type { KnownStock } from './guards.ts';
+import type { Row } from './same-article.ts';
 
 type StockTuple = [
   sku: string,
@@ -17,6 +19,7 @@ type StockTuple = [
 export interface IndexedStock extends KnownStock {
   sku: string;
   subsidiaryId: string;
+  externalIds: string[];
 }
 
 /**
@@ -52,7 +55,9 @@ export class InventoryIndex {
       if (posB !== null) this.#add(posB, place);
       if (uncertain === null || (subsidiaryIds && !subsidiaryIds.has(subsidiaryId))) continue;
       const isShown = show === null ? null : show !== 0;
-      this.stocks.set(place.key, { sku, subsidiaryId, qty, show: isShown, unsure: uncertain === 1 });
+      const externalIds = [extId, posA, posB].filter((id) => id !== null);
+      const known = { qty, show: isShown, unsure: uncertain === 1 };
+      this.stocks.set(place.key, { sku, subsidiaryId, externalIds, ...known });
     }
   }
 
@@ -74,4 +79,49 @@ export class InventoryIndex {
     if (before === undefined) this.#places.set(externalId, place);
     else if (before?.key !== place.key) this.#places.set(externalId, null);
   }
+}
+
+/** An unknown line whose id is nearly that of stocks that the inventory lacks. */
+interface Twin<T> {
+  line: T;
+  stocks: IndexedStock[];
+}
+
+/** Returns the unknown lines that may mean missing stocks: `ABC-7` where the shop has `abc-7`, `42` where it has `0042`. */
+export function twinsOf<T extends { change: StockChange }>(
+  unknown: readonly T[],
+  missed: readonly IndexedStock[],
+  branches: BranchDirectory,
+): Twin<T>[] {
+  const byTwinKey = new Map<string, T[]>();
+  for (const line of unknown) {
+    const { externalId } = line.change;
+    if (externalId === undefined) continue;
+    const key = twinKey(externalId);
+    byTwinKey.set(key, [...(byTwinKey.get(key) ?? []), line]);
+  }
+  const twins = new Map<T, IndexedStock[]>();
+  if (byTwinKey.size === 0) return [];
+  for (const stock of missed) {
+    for (const line of new Set(stock.externalIds.flatMap((id) => byTwinKey.get(twinKey(id)) ?? []))) {
+      const { subsidiaryId, subsidiaryExternalId: name } = line.change;
+      const branch = subsidiaryId ?? (name === undefined ? undefined : branches.idOf(name));
+      if (branch !== undefined && branch !== stock.subsidiaryId) continue;
+      twins.set(line, [...(twins.get(line) ?? []), stock]);
+    }
+  }
+  return [...twins].map(([line, stocks]) => ({ line, stocks }));
+}
+
+export function twinFault<T extends SourceLine & { kind: 'stock'; change: StockChange }>({
+  line: { index, line, kind, change },
+  stocks,
+}: Twin<T>): Extract<Row, { fault: unknown }> {
+  const key = twinKey(change.externalId ?? '');
+  const told = stocks.slice(0, 3).map(({ sku, subsidiaryId, externalIds }) => {
+    const id = externalIds.find((each) => twinKey(each) === key) ?? '';
+    return `${id} (sku ${sku} in ${subsidiaryId})`;
+  });
+  const message = `The catalogue has no externalId ${change.externalId}, but it has ${told.join(', ')}, which is missing here. Neither was changed. Correct the id in the POS or on the platform.`;
+  return { index, line, kind, fault: { code: 'twin', column: 'externalId', message } };
 }

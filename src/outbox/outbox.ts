@@ -10,6 +10,7 @@ import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { ManyChanges } from './outbox-admin.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
+import { type ArticleRow, oneRowEach, type Row, type RowsOptions } from './same-article.ts';
 import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
 
 interface OutboxOptions {
@@ -150,6 +151,23 @@ export class OutboxService {
       onProgress?.(accepted.length, items.length);
     }
     return accepted;
+  }
+
+  /**
+   * Makes one row of each article of a file or request, as `oneRowEach` does, after resolving each row in the mirror.
+   */
+  async oneRowEach<T extends Row>(items: readonly T[], options: RowsOptions): Promise<(T | Row)[]> {
+    if (items.length < 2) return [...items];
+    const placed: ArticleRow<T>[] = [];
+    for (let start = 0; start < items.length; start += PART) {
+      const part = items.slice(start, start + PART);
+      placed.push(
+        ...this.#options.stores.read(({ intake }) => part.map((row) => ({ row, ...intake.articleOf(row) }))),
+      );
+      // Lets other work of the event loop run.
+      await setImmediate();
+    }
+    return oneRowEach(placed, options);
   }
 
   /** Returns why guards would hold the stocks that go to zero if all `items` were submitted at once. */

@@ -7,6 +7,7 @@ import type { ProductRecord } from '../platform/schemas.ts';
 import type { Change, ProductQuery, Resolution } from './change.ts';
 import { isRefusal } from './push-call.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
+import { twinsText } from './resolve.ts';
 import type { StockKey } from './stock-ledger.ts';
 
 /** If more products than this are unknown, a sweep is requested too, because it needs fewer calls than single reads. */
@@ -143,7 +144,10 @@ function byCatalog({ intake }: Stores, kept: Change): Resolution {
   if (resolution.state !== 'rejected' || resolution.code !== 'unknown-product') return resolution;
   const { externalId, sku } = kept.change;
   const name = externalId === undefined ? `sku ${sku}` : `externalId ${externalId}`;
-  return { ...resolution, message: `No configured branch lists a product with ${name}.` };
+  return {
+    ...resolution,
+    message: `No configured branch lists a product with ${name}.${twinsText(resolution.candidates)}`,
+  };
 }
 
 /**

@@ -10,11 +10,14 @@ import {
   describeCandidates,
   literalAddress,
   literalTarget,
+  namedBy,
   type ProductChange,
   type ProductQuery,
   type Resolution,
   type StockChange,
+  type SubmittedChange,
 } from './change.ts';
+import type { ArticleRow, Row } from './same-article.ts';
 
 interface ResolveOptions {
   catalog: CatalogLookup;
@@ -81,7 +84,9 @@ function ofProduct(sku: string, productId: string, externalId: string | undefine
 
 function unknownProduct(query: ProductQuery, catalog: CatalogLookup, alreadyRead: boolean): Resolution {
   if (alreadyRead) {
-    return rejected('unknown-product', `The platform knows no product with ${nameOf(query)}.`);
+    const twins = 'externalId' in query ? catalog.twinsOf(query.externalId) : [];
+    const why = `The platform knows no product with ${nameOf(query)}.`;
+    return rejected('unknown-product', `${why}${twinsText(twins)}`, twins);
   }
   return catalog.isComplete
     ? { state: 'needs-read', query }
@@ -196,9 +201,26 @@ function unknownStock(
     const maySay = !catalog.isComplete && !(branches.isEmpty && holdsBack());
     return (maySay && asIs(change, branch, [])) || { state: 'needs-read', query: queryOf(change) };
   }
-  return externalId === undefined && catalog.productOf(sku ?? '') !== undefined
-    ? rejected('no-external-id', `sku ${sku} has no externalId; map it on the platform first.`)
-    : rejected('unknown-product', `The platform knows no product with ${nameOf(change)}.`);
+  if (externalId === undefined && catalog.productOf(sku ?? '') !== undefined) {
+    return rejected('no-external-id', `sku ${sku} has no externalId; map it on the platform first.`);
+  }
+  // A branch with its own tillsync learns nothing of the ids of others.
+  const within = branch.id ?? branches.ownId;
+  const mayName = externalId !== undefined && (within !== undefined || !branches.areApart);
+  const twins = mayName ? catalog.twinsOf(externalId, within) : [];
+  const why = `The platform knows no product with ${nameOf(change)}.`;
+  return rejected('unknown-product', `${why}${twinsText(twins)}`, twins);
+}
+
+/** Returns a sentence about the known ids that an unknown id may mean; '' if there are none. */
+export function twinsText(twins: readonly CatalogMapping[]): string {
+  const named = twins.map(
+    ({ externalId, sku, subsidiaryId }) => `${externalId} (sku ${sku} in ${subsidiaryId})`,
+  );
+  const shown = [...new Set(named)].slice(0, 3).join(', ');
+  return shown === ''
+    ? ''
+    : ` The catalogue has a similar id: ${shown}. Correct the id in the POS or on the platform.`;
 }
 
 /**
@@ -274,4 +296,26 @@ function queryOf({ sku, externalId }: StockChange): ProductQuery {
 
 function nameOf({ sku, externalId }: { sku?: string; externalId?: string }): string {
   return externalId === undefined ? `sku ${sku}` : `externalId ${externalId}`;
+}
+
+/** Returns what a row is about, by the resolution of its ids; nothing if its ids are unreadable or mean nothing for sure. */
+export function articleOf(
+  item: SubmittedChange,
+  resolve: (change: Change) => Resolution,
+  branches: BranchDirectory,
+): Pick<ArticleRow<Row>, 'key' | 'productKey' | 'unplaced'> {
+  const change = namedBy(item);
+  const resolution = change && resolve(change);
+  if (change === undefined || resolution === undefined || resolution.state === 'rejected') {
+    return { key: undefined, productKey: undefined };
+  }
+  if (resolution.state === 'resolved') {
+    const { key, conflictKey } = resolution.target;
+    return { key, productKey: conflictKey };
+  }
+  const product = nameOf(change.change);
+  const { subsidiaryId, subsidiaryExternalId: name } = change.change as StockChange;
+  const branch = subsidiaryId ?? (name === undefined ? branches.ownId : (branches.idOf(name) ?? name));
+  const key = `${product} in ${branch ?? ''}`;
+  return { key, productKey: key, unplaced: { product, branch: branch ?? null } };
 }

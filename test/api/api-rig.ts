@@ -222,6 +222,7 @@ function memoryOutbox(
   return {
     zeroHolds: async () => new Map(),
     dated: (items: SubmittedChange[]) => items,
+    oneRowEach: async (items: readonly SubmittedChange[]) => [...items],
     async submit(items: SubmittedChange[], _source: string, { origin }: { origin?: string } = {}) {
       state.taken.push(items);
       state.origins.push(origin);

@@ -116,6 +116,27 @@ describe('handing changes over', () => {
     expect([ndjson.status, ndjson.body.pending]).toEqual([200, 2]);
   });
 
+  it('reads CSV as push does, and names the parameters of a request', async () => {
+    const { post } = await open();
+    const as = { 'content-type': 'text/csv' };
+    const latin = Buffer.from('C\u00f3digo;Cantidad;Bodega\nPi\u00f1a;1.500,5;2\n', 'latin1');
+    const read = await post('/v1/stock?decimal=comma&dryRun=false', latin, as);
+    expect(read).toMatchObject({ status: 200, body: { pending: 1 } });
+    expect(read.body.notes).toEqual([
+      'The file is not UTF-8, so it is read as Windows-1252.',
+      'Columns that are passed over: "Bodega".',
+    ]);
+    const unsure = await post('/v1/stock', 'externalId;qty\nA;1.500\nB;1,5\n', as);
+    const told = unsure.body.results.map(({ message }: { message: string }) => message).join(' ');
+    expect(told).toContain('Say which: decimal=comma, or decimal=point.');
+    expect(told).not.toContain('--decimal');
+    expect(unsure.body).not.toHaveProperty('notes');
+    const utf16 = await post('/v1/stock', Buffer.from('\ufeffexternalId,qty\nA,1\n', 'utf16le'), as);
+    expect([utf16.status, utf16.body.error.message]).toEqual([400, expect.stringContaining('not UTF-8')]);
+    const bom = await post('/v1/stock', '\ufeffexternalId,qty\nA,1\n', as);
+    expect(bom.body).toMatchObject({ pending: 1 });
+  });
+
   it('takes 100,000 items in small transactions and refuses one more whole', { tags: ['bulk'] }, async () => {
     const { post, state } = await open();
     const items = Array.from({ length: 100_000 }, (_, i) => ({ externalId: `P${i}`, qty: i }));

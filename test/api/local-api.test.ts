@@ -267,8 +267,8 @@ it('finds the products of the mirror, as documented', async () => {
 
 it('has on the disk what it answers as taken, target by target', async () => {
   await keepProducts(3);
+  await call('/stock', [{ externalId: 'E0', qty: 9 }]);
   const answer = await call('/stock', [
-    { externalId: 'E0', qty: 9 },
     { sku: 0, qty: 8 },
     { externalId: 'E1', qty: -1e300 },
     { externalId: 'E2', sku: 1, qty: 1 },
@@ -276,9 +276,9 @@ it('has on the disk what it answers as taken, target by target', async () => {
   expect(answer.status).toBe(207);
   expect(changesAnswer.parse(answer.body)).toEqual(answer.body);
   expect(answer.body).toMatchObject({
-    pending: 2,
+    pending: 1,
     rejected: 2,
-    results: [{}, {}, { code: 'bad-value' }, { state: 'rejected' }],
+    results: [{}, { code: 'bad-value' }, { state: 'rejected' }],
   });
   expect(rows("SELECT target, body FROM outbox WHERE state = 'pending'")).toEqual([
     { target: 'sku:0@sub-1', body: '{"externalId":"E0","qty":8}' },
@@ -319,15 +319,46 @@ it('keeps the reference of an item, as JSON and as CSV, and finds what became of
 
 it('answers for every change under the number it can be followed by', async () => {
   await keepProducts(1);
-  const { body } = await call('/stock', [
-    { externalId: 'E0', qty: 9 },
-    { externalId: 'E0', qty: 8 },
-  ]);
-  for (const { changeId } of body.results as { changeId: number }[]) {
+  const answers = [];
+  for (const qty of [9, 8]) answers.push(await call('/stock', [{ externalId: 'E0', qty }]));
+  for (const { changeId } of answers.flatMap(({ body }) => body.results as { changeId: number }[])) {
     const { body: found } = await call(`/outbox/${changeId}`);
     const last = (found.became ?? found.change) as { body: object };
     expect(last.body).toEqual({ externalId: 'E0', qty: 8 });
   }
+});
+
+it('refuses two items of one article by name, or adds them up', async () => {
+  await keepProducts(3);
+  const twice = [
+    { externalId: 'E0', qty: 4 },
+    { externalId: 'E1', qty: 1 },
+    { sku: '0', subsidiaryId: 'sub-1', qty: 3 },
+  ];
+  const { status, body } = await call('/stock', twice);
+  expect(changesAnswer.parse(body)).toEqual(body);
+  expect({ status, body }).toMatchObject({
+    status: 207,
+    body: {
+      rejected: 2,
+      pending: 1,
+      results: [{ index: 0, code: 'same-article', rows: [0, 2] }, { state: 'pending' }, { index: 2 }],
+    },
+  });
+  expect((body.results as { message: string }[])[0]?.message).toContain('use rows=sum');
+  const sum = await call('/stock?rows=sum', twice);
+  expect(sum).toMatchObject({ status: 200, body: { total: 3, pending: 3, rejected: 0 } });
+  const [first, , third] = sum.body.results as { index: number; changeId: number }[];
+  expect(third).toEqual({ ...first, index: 2 });
+  expect(
+    rows("SELECT json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending' ORDER BY target"),
+  ).toEqual([{ qty: 7 }, { qty: 1 }]);
+  const prices = await call('/products', [
+    { sku: '1', price: 5 },
+    { externalId: 'E1', price: 6 },
+  ]);
+  expect(prices).toMatchObject({ status: 207, body: { rejected: 2, results: [{ column: 'price' }, {}] } });
+  expect((await call('/products?rows=sum', [{ sku: '1', price: 5 }])).status).toBe(400);
 });
 
 it('discards rejected changes together, those of one origin or all, while others read and write', async () => {

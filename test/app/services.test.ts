@@ -49,7 +49,8 @@ it.each([
       };
     });
   const chosen = chosenBranch(services, undefined, 'branch');
-  const asked = { branch: undefined, chosen, missing: 'zero' as const, items: lines.length, unreadable: 0 };
+  const how = { rows: undefined, names: 'query' } as const;
+  const asked = { branch: undefined, chosen, missing: 'zero' as const, ...how };
   const whole = await rig.run(wholeInventory(services, lines, asked, { signal }));
   const plan = await rig.run(whole.plan());
   const report = inventoryReport(plan, whole, asked.missing);

@@ -1,5 +1,6 @@
 import { createReadStream, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import type { SourceLine, StockChange } from '../../src/outbox/change.ts';
 import { readChangeFile } from '../../src/outbox/change-file.ts';
 import { planInventory } from '../../src/outbox/full-inventory-plan.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
@@ -30,7 +31,7 @@ export async function measureInventory(
     const beganMs = performance.now();
     const lines = await read(file);
     const readMs = performance.now();
-    plan = planInventory(daemon.services, lines, { subsidiaryIds: undefined, unreadable: 0 });
+    plan = planInventory(daemon.services, lines, { subsidiaryIds: undefined, names: 'command' });
     times.push({ read: readMs - beganMs, plan: performance.now() - readMs });
   }
   if (!plan || plan.changes.length !== DIFFERENT) {
@@ -62,7 +63,7 @@ export async function measureInventory(
   ];
 }
 
-type Line = { change: { externalId?: string; qty: number } };
+type Line = SourceLine & { kind: 'stock'; change: StockChange };
 
 async function read(file: string): Promise<Line[]> {
   const lines: Line[] = [];

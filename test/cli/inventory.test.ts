@@ -2,7 +2,7 @@
 
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 import { commandsAt } from './invoke.ts';
 
@@ -177,3 +177,92 @@ test.each([
     expect(onPlatform()).toBe(offered);
   },
 );
+
+describe('an unknown id that is nearly that of a stock which the file lacks', () => {
+  const renamed = async (externalId: string) => {
+    const named = productOf(SKU);
+    for (const ids of named.children[0]?.integrations ?? [])
+      if (ids.subsidiaryId === 'sub-1') ids.extId = externalId;
+    place.sandbox.control.putProduct(named);
+    await run(['sync', 'products']);
+  };
+
+  test.each([
+    ['abc-7', 'ABC-7'],
+    ['0042', '42'],
+    ['42', '0042'],
+    ['caf\u00e9', 'cafe\u0301'],
+    ['Pi\u00f1a 1', 'PINA1'],
+    ['\uff11\uff12', '12'],
+    ['x1', 'x\u200b1'],
+  ])('is named, and that stock stays as it is: %j and %j', async (real, typed) => {
+    await renamed(real);
+    const before = onPlatform();
+    expect(before).toBeGreaterThan(0);
+    const result = await at.json([...FULL, '--missing', 'zero', '--wait'], csv(`${typed},3`));
+    expect(result).toMatchObject({
+      code: 3,
+      document: { problems: [{ state: 'rejected', code: 'twin', message: expect.stringContaining(real) }] },
+    });
+    expect(result.document.inventory).toMatchObject({ unknown: 0, unclear: 0, missing: 0 });
+    expect(onPlatform()).toBe(before);
+  });
+
+  test('is another one where a letter differs from a digit', async () => {
+    await renamed('O42');
+    const result = await at.json([...FULL, '--missing', 'zero', '--wait'], csv('042,3'));
+    expect(result).toMatchObject({ code: 0, document: { inventory: { unknown: 1, missing: 1 } } });
+    expect(onPlatform()).toBe(0);
+  });
+
+  test('is named in the refusal without --full, too', async () => {
+    await renamed('abc-7');
+    const { code, stderr } = await at.run(['push', 'stock', '-', '--wait'], 'externalId,qty\nABC-7,3\n');
+    expect({ code, stderr }).toMatchObject({ code: 3 });
+    expect(stderr).toContain('similar id: abc-7 (sku 1001 in sub-1)');
+    const price = await at.run(['push', 'products', '-', '--wait'], 'externalId,price\nABC-7,3\n');
+    expect(price.stderr).toContain('similar id: abc-7 (sku 1001 in sub-1)');
+  });
+});
+
+test('two rows of one article are refused or added up, in a whole inventory as in a part', async () => {
+  const before = onPlatform();
+  const twice = csv('A-1001-1,4', 'A-1001-1,3');
+  const refused = await at.json([...FULL, '--missing', 'zero', '--wait'], twice);
+  expect(refused).toMatchObject({
+    code: 3,
+    document: {
+      problems: [{ code: 'same-article', message: expect.stringContaining('use --rows sum') }, {}],
+      inventory: { missing: 0 },
+    },
+  });
+  expect(onPlatform()).toBe(before);
+  const sum = await at.json([...FULL, '--wait', '--rows', 'sum'], twice);
+  expect(sum).toMatchObject({ code: 0, document: { addedUp: 1, problems: [] } });
+  expect(onPlatform()).toBe(7);
+  const part = ['push', 'stock', '-'];
+  const few = 'externalId,sku,qty\nA-1001-1,,1\n,1001,2\nB-1003-1,,5\n';
+  const preview = await at.json([...part, '--dry-run', '--branch', 'sub-1'], few);
+  expect(preview).toMatchObject({ code: 3, document: { rejected: 0, problems: [{}, {}] } });
+  expect(await at.run([...part, '--wait', '--rows', 'sum', '--branch', 'sub-1'], few)).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('Added 1 row to other rows of the same article.'),
+  });
+  expect(onPlatform()).toBe(3);
+});
+
+test('the products of a branch are listed as the platform has them, in the order that is asked for', async () => {
+  const list = ['product', 'list', '--live', '--branch', 'sub-1'];
+  const { code, document } = await at.json([...list, '--order', 'asc', '--order-by', 'CreatedDate']);
+  expect(code).toBe(0);
+  const ids = document.products.map(({ id, _id }: { id?: string; _id?: string }) => id ?? _id);
+  expect(ids.length).toBe(document.totalDocs);
+  expect(new Set(ids).size).toBe(ids.length);
+  const newest = await at.json(list);
+  expect(newest.document).toMatchObject({ order: 'desc', orderBy: 'CreatedDate' });
+  expect(newest.document.products.map(({ id, _id }: { id?: string; _id?: string }) => id ?? _id)).toEqual(
+    ids.toReversed(),
+  );
+  expect((await at.run(list)).stdout).toMatch(/PRODUCT +NAME +SHOW +SKU/);
+  expect((await at.run(['product', 'list', '--branch', 'sub-1'])).code).toBe(2);
+});

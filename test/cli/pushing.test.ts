@@ -83,9 +83,9 @@ describe('a file of stock quantities', () => {
     expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(11);
     const second = await at.json(
       ['push', 'stock', '-', '--wait'],
-      '{"externalId":"A-1001-1","qty":21}\n{"sku":1001,"subsidiaryId":"sub-1","qty":22}\n',
+      '{"sku":1001,"subsidiaryId":"sub-1","qty":22}\n',
     );
-    expect(second).toMatchObject({ code: 0, document: { items: 2, done: 2, problems: [] } });
+    expect(second).toMatchObject({ code: 0, document: { items: 1, done: 1, problems: [] } });
     expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(22);
   });
 
@@ -119,10 +119,10 @@ describe('a file of stock quantities', () => {
     const before = (await at.json(['outbox', 'list', '--limit', '1'])).document.changes[0].changeId;
     const { code, document } = await at.json(
       ['push', 'stock', '-', '--dry-run'],
-      'externalId,qty\nA-1001-1,1\nB-1003-1,3\nB-1003-1,9\nE-1002,1\nB-1003-1,3\nnew,1\nA-1005-1,x\n',
+      'externalId,qty\nA-1001-1,1\nE-1002,1\nB-1003-1,3\nnew,1\nA-1005-1,x\n',
     );
     expect(code).toBe(3);
-    expect(document).toMatchObject({ items: 7, unreadable: 1, send: 1, unchanged: 1, read: 1, rejected: 1 });
+    expect(document).toMatchObject({ items: 5, unreadable: 1, send: 1, unchanged: 1, read: 1, rejected: 1 });
     expect(document.calls).toBe(1);
     const verdicts = document.changes.map(({ line, verdict }: { line: number; verdict: string }) => [
       line,
@@ -130,9 +130,9 @@ describe('a file of stock quantities', () => {
     ]);
     expect(verdicts).toEqual([
       [2, 'send'],
-      [5, 'rejected'],
-      [6, 'unchanged'],
-      [7, 'read'],
+      [3, 'rejected'],
+      [4, 'unchanged'],
+      [5, 'read'],
     ]);
     expect(document.changes[0].why).toContain('The mirror has 22');
     expect((await at.json(['outbox', 'list', '--limit', '1'])).document.changes[0].changeId).toBe(before);
@@ -165,12 +165,12 @@ describe('many', () => {
 
   test('100,000 items are read, and each bad one is named', { tags: ['bulk'] }, async () => {
     const lines = ['externalId,qty'];
-    for (let i = 0; i < 100_000; i++) lines.push(`A-1001-1,${i % 1000 === 999 ? 'x' : 1 + (i % 7)}`);
+    for (let i = 0; i < 100_000; i++) lines.push(`TILL-${i},${i % 1000 === 999 ? 'x' : 1 + (i % 7)}`);
     const { code, document } = await at.json(['push', 'stock', '-', '--dry-run'], lines.join('\n'));
     expect(code).toBe(3);
-    expect(document).toMatchObject({ items: 100_000, unreadable: 100, send: 1 });
+    expect(document).toMatchObject({ items: 100_000, unreadable: 100, read: 99_900 });
     expect(document.problems[99].line).toBe(100_001);
-    expect(document.changes).toHaveLength(1);
+    expect(document.changes).toHaveLength(99_900);
   });
 
   test('to zero are held as a whole, whatever the parts they are taken in', async () => {

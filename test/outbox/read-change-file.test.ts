@@ -124,10 +124,18 @@ describe('CSV', () => {
     expect(brief(items)).toEqual([{ externalId: 'A', qty: 5 }, [3, 'cut']]);
   });
 
-  it('never clears a description by an empty cell', async () => {
-    expect(await product('sku,price,description\n1,5,\n2,6,""\n')).toMatchObject([
-      { change: { sku: '1', price: 5 } },
-      { change: { sku: '2', price: 6 } },
+  it('clears a description by two quotes, and never by an empty cell', async () => {
+    const changes = async (text: string) =>
+      (await product(text)).map((item) => ('change' in item ? item.change : item.fault));
+    expect(await changes('sku,price,description\n1,5,\n2,6,""\n3,7,""""""\n')).toEqual([
+      { sku: '1', price: 5 },
+      { sku: '2', price: 6, description: '' },
+      { sku: '3', price: 7, description: '' },
+    ]);
+    // A program that puts each cell into quotes says nothing by the quotes of an empty one.
+    expect(await changes('"sku","price","description"\n"1","5",""\n"2","6",""""""\n')).toEqual([
+      { sku: '1', price: 5 },
+      { sku: '2', price: 6, description: '' },
     ]);
   });
 });

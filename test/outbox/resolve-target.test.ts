@@ -28,6 +28,7 @@ function catalogOf(rows: Row[], isComplete = true): CatalogLookup {
     mappingsOf: (sku, within) => all.filter((each) => each.sku === sku && isIn(each, within)),
     byExternalId: (externalId, within) =>
       all.filter((each) => each.externalId === externalId && isIn(each, within)),
+    twinsOf: () => [],
   };
 }
 
