@@ -142,8 +142,8 @@ export class ProductWriter {
   #changed = 0;
   #kept = 0;
   /**
-   * True if the record has a stock or mapping that the mirror lacks. This is so for a new product, and for a product
-   * that is listed again.
+   * True if the record has a stock or mapping that the mirror lacks. This is so for a new product, for a product that is
+   * listed again, and for one that gets another id.
    */
   #isNew = false;
 
@@ -255,6 +255,7 @@ export class ProductWriter {
       if (before && textOf(before) === textOf(after)) continue;
       if (before) {
         this.#changed += 1;
+        this.#isNew = true;
         this.#sql.dropMappings.run(sku, subsidiaryId);
       } else this.#noteNew(subsidiaryId, context);
       for (const mapping of after) this.#sql.addMapping.run({ ...mapping, sku });

@@ -85,6 +85,18 @@ it('tells by its branch which of several articles an id is, once the ledger has 
   expect(lines(out, 'o3')).toEqual([NONE]);
 });
 
+it('places a line later, when a product in the mirror gets the id of the line', () => {
+  const out = outgoing();
+  out.sweep([TEA]);
+  out.calls.catchUp({ holdBack: true });
+  order(out, 'o1', 'B1', [['A-late', 1]]);
+  out.calls.catchUp({ holdBack: true });
+  expect(lines(out)).toEqual([NONE]);
+  out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['A-late', 9], s2: ['E-11', 9] } }])]);
+  out.calls.catchUp({ holdBack: true });
+  expect(lines(out)).toEqual([['11', 'p1', 'external_id']]);
+});
+
 it('places a line later, when its product comes into the mirror, and keeps it when the product goes', () => {
   const out = outgoing();
   out.sweep([PIZZA]);
