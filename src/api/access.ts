@@ -177,6 +177,14 @@ export function requireRight(request: FastifyRequest, rights: readonly Right[]):
 }
 
 /**
+ * Whether an accepted request may read how to reach a customer: telephone, e-mail, address, and the order as received.
+ * A named key with the right `screen` alone may not.
+ */
+export function maySeeContact(request: FastifyRequest): boolean {
+  return keyInUse.get(request)?.may.includes('orders') ?? true;
+}
+
+/**
  * Throws `unauthorized` if the key of an accepted request was withdrawn meanwhile. An answer that takes long must ask
  * before it gives out more.
  */

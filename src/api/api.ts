@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
-import type * as z from 'zod';
+import * as z from 'zod';
 import type { Services } from '../app/services.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
@@ -102,6 +102,9 @@ export interface ApiFamily {
   prepare?(app: FastifyInstance): void;
 }
 
+/** The query of a route that takes no parameters. */
+const NO_QUERY = z.strictObject({});
+
 export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.ZodType, A extends z.ZodType>(
   doc: RouteOf<P, Q, B, A>,
 ): ApiRoute {
@@ -116,7 +119,7 @@ export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.
       app[method](path.replace(/\{(\w+)\}/g, ':$1'), options, async (request, reply) => {
         const answer = await doc.handle({
           params: params && readAs(params, request.params, 'path'),
-          query: query && readAs(query, request.query, 'query'),
+          query: readAs(query ?? NO_QUERY, request.query, 'query'),
           body: body && !bodyTypes ? readAs(body, request.body, 'body') : request.body,
           request,
           reply,
@@ -205,7 +208,8 @@ export function apiPlugin(
     }
     // The OpenAPI document is built on the first request, because few clients need it and it uses memory.
     let document: Promise<string> | undefined;
-    app.get('/openapi.json', async (_request, reply) => {
+    app.get('/openapi.json', async (request, reply) => {
+      readAs(NO_QUERY, request.query, 'query');
       document ??= describe(families).then((made) => JSON.stringify(made));
       reply.type('application/json; charset=utf-8');
       return document;

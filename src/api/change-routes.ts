@@ -305,7 +305,7 @@ const READING_MAX = 100;
 
 /**
  * Returns a function that waits until each change is settled or held, or the time is over, and then returns the answer
- * with the outcomes.
+ * with the outcomes, which it also counts.
  */
 function outcomesOf({ services, clock }: LocalApiOptions, polls: LongPolls) {
   return async (text: string, waitMs: number, reply: FastifyReply): Promise<string> => {
@@ -313,18 +313,25 @@ function outcomesOf({ services, clock }: LocalApiOptions, polls: LongPolls) {
     const read = () =>
       whenFree(clock, () => {
         let isEmpty = false;
+        const became = { pending: 0, held: 0, done: 0, rejected: 0 };
         for (const result of answer.results) {
           const last = result.changeId === undefined ? undefined : services.outbox.follow(result.changeId);
-          if (!last) continue;
+          if (!last) {
+            became[result.state] += 1;
+            continue;
+          }
           const { changeId, state, message, settledAt, heldGuard } = last;
           result.outcome = { changeId, state, message, settledAt };
           isEmpty ||= settledAt === null && heldGuard === null;
+          if (settledAt === null) became[heldGuard === null ? 'pending' : 'held'] += 1;
+          else became[state === 'rejected' ? 'rejected' : 'done'] += 1;
         }
+        Object.assign(answer, became);
         return { isEmpty, text: JSON.stringify(answer) };
       });
     const held = { response: reply.raw, waitMs, lookEveryMs: OUTCOMES_LOOK_EVERY_MS };
     const seen = await polls.until(held, read);
-    if (answer.results.some(({ outcome }) => outcome?.state === 'rejected')) reply.code(207);
+    if (answer.rejected > 0) reply.code(207);
     return seen.text;
   };
 }
@@ -511,7 +518,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
 
 const CHANGES =
   'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
-  'when the answer comes. 207 when some were rejected. Two items that count one article are both rejected, or added up ' +
+  'when the answer comes. 207 when some were rejected, with `wait` also by the platform. Two items that count one article are both rejected, or added up ' +
   'with `rows=sum`; so are two that set one product to different values. Later values of other requests win. ' +
   'A body has at most 32 MiB and 100,000 items, and 20,000 items with `dryRun`; 413 says which.';
 const WHOLE =

@@ -154,9 +154,14 @@ export const changesAnswer = z.object({
     .optional()
     .describe('How a CSV body was read: as Windows-1252, or without some of its columns'),
   total: whole,
-  pending: whole,
+  pending: whole.describe(
+    'Results that are pending; with `wait`, those that still are when the answer comes',
+  ),
   held: whole,
-  rejected: whole,
+  done: whole
+    .optional()
+    .describe('With `wait`: changes that are at the platform, or were replaced by a newer value'),
+  rejected: whole.describe('Results that were rejected; with `wait`, by the platform too'),
   superseded: whole.optional().describe('Missing: none'),
   error: errorAnswer.shape.error
     .optional()

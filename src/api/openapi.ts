@@ -206,7 +206,11 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
     responses: {
       200: { description: 'Done', content: answered },
       ...(doc.mayBePartial && {
-        207: { description: 'Done in part: some items were rejected', content: answered },
+        207: {
+          description:
+            'Done in part: some items were rejected, or the catalogue could not be read before a whole inventory',
+          content: answered,
+        },
       }),
       ...Object.fromEntries(
         refusals.map((status) => [status, { $ref: `#/components/responses/${REFUSALS[status]?.[0]}` }]),

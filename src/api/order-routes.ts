@@ -6,10 +6,10 @@ import { namedBranch } from '../catalog/product.ts';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc, keptFor, zoneCalendar } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import type { MirroredOrder } from '../orders/mirrored-order.ts';
+import { type MirroredOrder, withoutContact } from '../orders/mirrored-order.ts';
 import { eventsOfStore, ordersToBook, readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
 import type { AckResult } from '../outbox/change.ts';
-import { addressOf, refuseWithdrawnKey } from './access.ts';
+import { addressOf, maySeeContact, refuseWithdrawnKey } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import { AddressShares, LOOK_EVERY_MS, LongPolls, STREAMS_MAX } from './long-polls.ts';
 import {
@@ -17,6 +17,7 @@ import {
   ackAnswer,
   ackRequest,
   boardAnswer,
+  boardQuery,
   type feedEvent,
   feedPage,
   feedQuery,
@@ -32,12 +33,20 @@ import {
 
 type Feed = { orders: Pick<Mirror['orders'], 'eventsAfter' | 'newestSeq' | 'get'> };
 
+/** Returns an order as the sender of a request may see it. */
+type Shown = <O extends MirroredOrder>(order: O) => O;
+
+function shownTo(request: FastifyRequest): Shown {
+  return maySeeContact(request) ? (order) => order : withoutContact;
+}
+
 /** Returns the events after `seq`, each with its order in its present state. */
-function readFeed(mirror: Feed, seq: number, limit: number): z.output<typeof feedEvent>[] {
+function readFeed(mirror: Feed, seq: number, limit: number, shown: Shown): z.output<typeof feedEvent>[] {
   const orders = new Map<string, MirroredOrder | null>();
   return mirror.orders.eventsAfter(seq, limit).map((event) => {
     const { orderId } = event;
-    const order = orders.get(orderId) ?? mirror.orders.get(orderId) ?? null;
+    const found = orders.has(orderId) ? undefined : mirror.orders.get(orderId);
+    const order = orders.get(orderId) ?? (found ? shown(found) : null);
     orders.set(orderId, order);
     return { ...event, order };
   });
@@ -55,14 +64,14 @@ const PART = 25;
 function storeText(
   mirror: Feed & Pick<Mirror, 'read'>,
   stores: readonly string[],
-  after: number,
-  limit: number,
+  { after, limit, shown }: { after: number; limit: number; shown: Shown },
 ): { events: string; next: number } {
   const { events, upTo } = mirror.read((db) => eventsOfStore(db, { stores, after, limit }));
   const texts: string[] = [];
   let [characters, next] = [0, after];
   for (const event of events) {
-    const text = JSON.stringify({ ...event, order: mirror.orders.get(event.orderId) ?? null });
+    const order = mirror.orders.get(event.orderId);
+    const text = JSON.stringify({ ...event, order: order ? shown(order) : null });
     if (texts.length > 0 && characters + text.length > PAGE_CHARACTERS_MAX)
       return { events: texts.join(), next };
     texts.push(text);
@@ -72,12 +81,15 @@ function storeText(
   return { events: texts.join(), next: upTo };
 }
 
-/** Returns up to `limit` events after `seq` as JSON texts joined by commas, and the position of the next page. */
-function feedText(mirror: Feed, seq: number, limit: number): { events: string; next: number } {
+/** Returns up to `limit` events after `after` as JSON texts joined by commas, and the position of the next page. */
+function feedText(
+  mirror: Feed,
+  { after, limit, shown }: { after: number; limit: number; shown: Shown },
+): { events: string; next: number } {
   const texts: string[] = [];
-  let [characters, next] = [0, seq];
+  let [characters, next] = [0, after];
   while (texts.length < limit && characters < PAGE_CHARACTERS_MAX) {
-    const some = readFeed(mirror, next, Math.min(limit - texts.length, PART));
+    const some = readFeed(mirror, next, Math.min(limit - texts.length, PART), shown);
     for (const event of some) {
       const text = JSON.stringify(event);
       if (texts.length > 0 && characters + text.length > PAGE_CHARACTERS_MAX)
@@ -143,6 +155,7 @@ class EventStream {
    */
   async write(after: number): Promise<void> {
     const { clock, changes, services } = this.#options;
+    const shown = shownTo(this.#request);
     const unsubscribe = changes.subscribe(this.#wake);
     this.#closing.addEventListener('abort', this.#wake);
     this.#response.on('drain', this.#wake).on('close', this.#leave).on('error', this.#leave);
@@ -154,7 +167,7 @@ class EventStream {
         const from = after;
         const events = await whenFree(clock, () => {
           refuseWithdrawnKey(this.#request);
-          return readFeed(services.mirror, from, PART);
+          return readFeed(services.mirror, from, PART, shown);
         });
         if (events.length > 0) {
           after = events.at(-1)?.seq ?? after;
@@ -241,14 +254,17 @@ function boardRoutes({ services: { mirror, config }, clock }: LocalApiOptions): 
       operationId: 'getBoard',
       may: ['screen'],
       summary: 'The orders under way at a glance, to be kept up to date from the change feed',
+      query: boardQuery,
       answer: boardAnswer,
-      handle: () =>
-        whenFree(clock, () => {
+      async handle({ query: { store } }) {
+        const stores = store === undefined ? undefined : idsOfStore({ mirror, config }, store);
+        return whenFree(clock, () => {
           // `newest` is read before the orders, so that an order that changes in between arrives again through the
           // feed.
           const newest = mirror.orders.newestSeq();
-          return { newest, orders: mirror.read((db) => readBoard(db, BOARD, clock.nowMs())) };
-        }),
+          return { newest, orders: mirror.read((db) => readBoard(db, { ...BOARD, stores }, clock.nowMs())) };
+        });
+      },
     }),
     route({
       method: 'get',
@@ -258,9 +274,10 @@ function boardRoutes({ services: { mirror, config }, clock }: LocalApiOptions): 
       summary: 'Orders by code, by a part of what is written in them, or by day',
       query: orderSearch,
       answer: foundOrders,
-      async handle({ query: { q, day, limit } }) {
+      async handle({ query: { q, day, limit }, request }) {
         const created = day === undefined ? undefined : timeOf(day, config.orders.timezone);
-        const search = { text: q, created, limit: limit + 1 };
+        const isWithoutContact = !maySeeContact(request);
+        const search = { text: q, created, limit: limit + 1, isWithoutContact };
         const orders = await whenFree(clock, () =>
           mirror.read((db) => searchOrders(db, search, clock.nowMs())),
         );
@@ -292,12 +309,12 @@ function toBookRoute({ services: { mirror, config }, clock }: LocalApiOptions): 
       'The same as the view `orders_to_book` of the mirror. What is to be undone, such as a cancellation, comes by the feed alone.',
     query: toBookQuery,
     answer: toBookPage,
-    async handle({ query: { store, limit, after } }) {
+    async handle({ query: { store, limit, after }, request }) {
       const stores = store === undefined ? undefined : idsOfStore({ mirror, config }, store);
       const found = await whenFree(clock, () =>
         mirror.read((db) => ordersToBook(db, { stores, after, limit: limit + 1 })),
       );
-      const orders = found.slice(0, limit);
+      const orders = found.slice(0, limit).map(shownTo(request));
       return { orders, next: found.length > limit ? (orders.at(-1)?.seq ?? null) : null };
     },
   });
@@ -368,6 +385,11 @@ function lastEventId({ headers }: FastifyRequest): number | undefined {
   });
 }
 
+/** Part of the documentation of each route of the feed. */
+const RESTARTED =
+  '400 with the code `feed-restarted`: `after` or `Last-Event-ID` is above the newest event, because the mirror was made again. ' +
+  'Start with `after=0`; orders you know arrive again.';
+
 function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
   const { clock } = options;
   const { mirror } = options.services;
@@ -380,7 +402,8 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
       may: ['orders', 'screen'],
       summary: 'The change feed: every change of an order, in order and none left out',
       description:
-        'One page, shorter than `limit` where its orders are large. With `Accept: text/event-stream` the same as /stream.',
+        'One page, shorter than `limit` where its orders are large. With `Accept: text/event-stream` the same as /stream. ' +
+        RESTARTED,
       query: pageQuery,
       answer: feedPage,
       streams: 'on-request',
@@ -396,12 +419,13 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
         const stores = store === undefined ? undefined : idsOfStore(options.services, store);
         let after =
           query.after === 'newest' ? await whenFree(clock, () => mirror.orders.newestSeq()) : query.after;
+        const shown = shownTo(request);
         const read = () =>
           whenFree(clock, () => {
             const newest = refuseAheadOf(mirror, after);
             const { events, next } = stores
-              ? storeText(mirror, stores, after, limit)
-              : feedText(mirror, after, limit);
+              ? storeText(mirror, stores, { after, limit, shown })
+              : feedText(mirror, { after, limit, shown });
             // `newest` may lie above all events, so only a read that advanced can have more to search.
             const isBehind = next > after && next < newest;
             after = next;
@@ -422,7 +446,8 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
       summary: 'The change feed as server-sent events',
       description:
         'Goes on until it is closed. Its events are named `order`, have the seq as id and one item of `events` of /orders ' +
-        'as data. It resumes after `Last-Event-ID`.',
+        'as data. It resumes after `Last-Event-ID`. ' +
+        RESTARTED,
       query: feedQuery,
       answer: feedPage,
       streams: 'always',
@@ -445,16 +470,18 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
     params: orderPath,
     answer: orderAnswer,
     refusals: [404],
-    async handle({ params: { orderId } }) {
+    async handle({ params: { orderId }, request }) {
       const order = await whenFree(options.clock, () => mirror.orders.get(orderId));
       if (!order) {
         throw new TillsyncError('not-found', `The mirror has no order ${orderId}.`, {
           hint: 'It comes with the next poll, if the platform has it.',
         });
       }
-      const known = JSON.stringify({ order, acknowledged: mirror.orders.acknowledgement(orderId) });
+      const acknowledged = mirror.orders.acknowledgement(orderId);
+      const known = JSON.stringify({ order: shownTo(request)(order), acknowledged });
       // The payload is JSON text already, so it is inserted as it is.
-      return `${known.slice(0, -1)},"payload":${mirror.orders.payload(orderId) ?? 'null'}}`;
+      const payload = maySeeContact(request) ? mirror.orders.payload(orderId) : undefined;
+      return `${known.slice(0, -1)},"payload":${payload ?? 'null'}}`;
     },
   });
   const acknowledge = route({

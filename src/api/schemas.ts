@@ -132,7 +132,9 @@ export const orderAnswer = z.object({
     .object({ at: isoTime, source: z.string().describe('Way in: inbox, http or cli') })
     .nullable()
     .describe('When the POS took it; null: it has not told'),
-  payload: z.unknown().describe('As received from the platform'),
+  payload: z
+    .unknown()
+    .describe('As received from the platform; null for a key with the right `screen` without `orders`'),
 });
 
 export const explanationEntry = z.object({
@@ -215,6 +217,8 @@ export const ackAnswer = z.object({
   results: z.array(ackResult).describe('One for each, in order'),
   rejected: whole,
 });
+
+export const boardQuery = z.strictObject({ store: storeName.optional() });
 
 export const boardAnswer = z.object({
   newest: whole.describe('Newest seq of the change feed; follow it after this one'),

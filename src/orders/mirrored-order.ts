@@ -80,6 +80,17 @@ export const order = z.object({
 });
 
 export type MirroredOrder = z.output<typeof order>;
+
+/** Fields by which an order's customer can be reached or found. A screen does not get them. */
+const CONTACT_FIELDS = (Object.keys(order.shape) as (keyof MirroredOrder)[]).filter((name) =>
+  /^(address|customerEmail|customerPhoneNumber)/.test(name),
+);
+
+/** Returns the order with null in each field by which its customer can be reached or found. */
+export function withoutContact<O extends MirroredOrder>(order: O): O {
+  return { ...order, ...Object.fromEntries(CONTACT_FIELDS.map((name) => [name, null])) };
+}
+
 /** A line of an order as the mirror stores it. */
 export type PlacedItem = MirroredOrder['items'][number];
 /** A line of an order as the platform sends it, without the match in the catalogue. */

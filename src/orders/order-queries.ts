@@ -34,12 +34,19 @@ export function orderById(db: Database.Database, orderId: string): MirroredOrder
 
 /** SQL for the phone numbers of an order, one a line. */
 const PHONES = 'concat_ws(char(10), customer_phone_number, address_phone_number)';
-/** SQL for whether an order has `@text` in its id, customer, address or items, or in these columns. */
-const isFound = (...columns: string[]) => `finds(@text, concat_ws(' ', ${[...columns, 'order_id'].join(', ')},
-  customer_first_name, customer_last_name, customer_phone_number, customer_email, address_address,
-  address_street_address, address_details, store_external_id,
+const CONTACT = [
+  ...['customer_phone_number', 'customer_email', 'address_address', 'address_street_address'],
+  'address_details',
+];
+/**
+ * SQL for whether an order has `@text` in its id, customer's name, store, items or in these columns; with `inContact`,
+ * also in telephone, e-mail and address.
+ */
+const isFound = (inContact: boolean, ...columns: string[]) => `finds(@text, concat_ws(' ',
+  ${[...columns, 'order_id', ...(inContact ? CONTACT : [])].join(', ')},
+  customer_first_name, customer_last_name, store_external_id,
   (SELECT group_concat(concat_ws(' ', i.product_external_id, i.product_name, i.sku, i.comment), ' ') FROM order_items i
-    WHERE i.order_id = orders.order_id)), ${PHONES})`;
+    WHERE i.order_id = orders.order_id)), ${inContact ? PHONES : "''"})`;
 
 /** SQL condition for each field of a filter. */
 const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
@@ -53,7 +60,7 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   stores: 'store_external_id IN (SELECT value FROM json_each(@stores))',
   customer: `finds(@customer, concat_ws(' ', customer_first_name, customer_last_name, customer_phone_number,
     customer_email), ${PHONES})`,
-  text: isFound('code', 'name'),
+  text: isFound(true, 'code', 'name'),
   unbooked: 'EXISTS (SELECT 1 FROM orders_unbooked u WHERE u.order_id = orders.order_id)',
 };
 
@@ -202,23 +209,26 @@ const EVENTS_BACK = 300;
 
 /**
  * Returns the newest open orders, then older ones that are due next or wait for the POS, then the orders that ended
- * last. Uses short indexed reads.
+ * last; with `stores`, only orders that name one of these ids. Uses short indexed reads.
  */
 export function readBoard(
   db: Database.Database,
-  limits: { open: number; ended: number },
+  { stores, ...limits }: { open: number; ended: number; stores?: readonly string[] | undefined },
   nowMs: number,
 ): BoardOrder[] {
-  const waiting = waitingOrders(db, nowMs, limits.open);
+  const isHere = stores ? `store_external_id IN (SELECT value FROM json_each(?))` : '? IS NULL';
+  const here = stores ? JSON.stringify(stores) : null;
+  // The orders of other stores that wait must not take the places of this one's.
+  const waiting = waitingOrders(db, nowMs, stores ? WAITING_MAX : limits.open);
   const rows = (rest: string, ...values: (number | string)[]) =>
-    sqlOf(db).rows<BoardRow>(`${BOARD} ${rest}`, ...values);
+    sqlOf(db).rows<BoardRow>(`${BOARD} WHERE ${isHere} AND ${rest}`, here, ...values);
   const open = [
-    ...rows(`WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`, limits.open),
-    ...rows(`WHERE ${IS_SCHEDULED} ORDER BY scheduled_for LIMIT ?`, limits.open),
-    ...waiting.flatMap(({ orderId }) => rows('WHERE order_id = ?', orderId)),
+    ...rows(`${IS_OPEN} ORDER BY created_at DESC LIMIT ?`, limits.open),
+    ...rows(`${IS_SCHEDULED} ORDER BY scheduled_for LIMIT ?`, limits.open),
+    ...waiting.flatMap(({ orderId }) => rows('order_id = ?', orderId)),
   ];
   const ended = rows(
-    `WHERE seq >= coalesce((SELECT seq FROM order_events WHERE seq > 0 ORDER BY seq DESC LIMIT 1 OFFSET ?), 0)
+    `seq >= coalesce((SELECT seq FROM order_events WHERE seq > 0 ORDER BY seq DESC LIMIT 1 OFFSET ?), 0)
        AND NOT ${IS_OPEN} ORDER BY seq DESC LIMIT ?`,
     ...[EVENTS_BACK - 1, limits.ended],
   );
@@ -238,6 +248,8 @@ function boardOrders(rows: readonly BoardRow[], waiting: readonly WaitingOrder[]
 interface OrderSearch {
   /** A complete code, or a part of any text in the order. */
   text?: string | undefined;
+  /** If true, the customer's telephone, e-mail and address are not searched, because the searcher may not see them. */
+  isWithoutContact?: boolean;
   /** Period in which the order was created, ISO 8601 UTC. */
   created?: { from: string; before: string } | undefined;
   limit: number;
@@ -248,10 +260,10 @@ const SEARCHED = 5_000;
 
 /** Returns the orders that match a person's search, newest first. */
 export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: number): BoardOrder[] {
-  const { text = '', created, limit } = search;
+  const { text = '', created, limit, isWithoutContact = false } = search;
   const when = created ? 'created_at >= @from AND created_at < @before' : 'true';
   const newest = `SELECT order_id FROM orders WHERE ${when} ORDER BY created_at DESC LIMIT ${SEARCHED}`;
-  const found = `order_id IN (SELECT order_id FROM orders WHERE order_id IN (${newest}) AND ${isFound()}
+  const found = `order_id IN (SELECT order_id FROM orders WHERE order_id IN (${newest}) AND ${isFound(!isWithoutContact)}
     UNION SELECT order_id FROM orders WHERE code = @code)`;
   const values = { ...created, text, code: /^#?\d{1,15}$/.test(text) ? Number(text.replace('#', '')) : null };
   const rows = sqlOf(db).rows<BoardRow>(

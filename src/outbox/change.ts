@@ -23,19 +23,25 @@ const says = (why: string | ((input: unknown) => string)) => ({
   error: ({ input }: { input?: unknown }) => `${show(input)} ${typeof why === 'string' ? why : why(input)}`,
 });
 
-const sound = (text: z.ZodString) =>
-  text
-    .regex(
-      /^[^\0\uFFFD]*$/,
-      says((input) => (String(input).includes('\0') ? 'contains a NUL character' : NOT_UTF8)),
-    )
-    .refine((value) => value.isWellFormed(), says(NOT_UTF8));
+/**
+ * Patterns of a text, and of a text that is not only blanks. Each schema has one pattern, because generators of clients
+ * make no type of a list of patterns.
+ */
+const ANY = /^[^\0\uFFFD]*$/;
+const FILLED = /^\s*[^\s\0\uFFFD][^\0\uFFFD]*$/;
+
+const whyUnsound = (input: unknown) => {
+  const value = String(input);
+  if (value.includes('\0')) return 'contains a NUL character';
+  return value.includes('\uFFFD') ? NOT_UTF8 : 'is empty';
+};
+const wellFormed = (text: z.ZodString) => text.refine((value) => value.isWellFormed(), says(NOT_UTF8));
 
 /** Removes blanks around an id, because a CHAR column of a database pads its values with blanks. */
-const id = sound(
+const id = wellFormed(
   z
     .string(says('is not a text; write it in quotes'))
-    .regex(/\S/, says('is empty'))
+    .regex(FILLED, says(whyUnsound))
     .trim()
     .max(ID_LENGTH_MAX, says('is too long')),
 );
@@ -66,9 +72,12 @@ const count = z
   .min(-Number.MAX_SAFE_INTEGER, says('is too large to be kept exactly'))
   .max(Number.MAX_SAFE_INTEGER, says('is too large to be kept exactly'))
   .overwrite((value) => (value === 0 ? 0 : value));
-const text = sound(z.string(says('is not a text')).max(TEXT_LENGTH_MAX, says('is too long')));
-const reference = sound(
-  z.string(says('is not a text; write it in quotes')).max(REFERENCE_LENGTH_MAX, says('is too long')),
+const longText = z.string(says('is not a text')).max(TEXT_LENGTH_MAX, says('is too long'));
+const reference = wellFormed(
+  z
+    .string(says('is not a text; write it in quotes'))
+    .max(REFERENCE_LENGTH_MAX, says('is too long'))
+    .regex(ANY, says(whyUnsound)),
 )
   .exactOptional()
   .describe('Yours, to ask for what became of it; never sent to the platform');
@@ -108,8 +117,10 @@ export const productItem = z.strictObject({
   externalId: id.exactOptional().describe('Integration id of the product'),
   sku: sku.exactOptional(),
   price: number.exactOptional(),
-  name: text.regex(/\S/, { error: 'is empty' }).exactOptional(),
-  description: text.exactOptional().describe('An empty text clears it'),
+  name: wellFormed(longText.regex(FILLED, says(whyUnsound))).exactOptional(),
+  description: wellFormed(longText.regex(ANY, says(whyUnsound)))
+    .exactOptional()
+    .describe('An empty text clears it'),
   show: flag.exactOptional().describe('Visibility of the whole product'),
   reference,
 });

@@ -8,6 +8,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import type { AccessOptions } from '../../src/api/access.ts';
 import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
 import { changeAnswer, changesAnswer, outboxPage } from '../../src/api/change-schemas.ts';
 import { localApi } from '../../src/api/local-api.ts';
@@ -24,6 +25,7 @@ import {
 } from '../../src/api/schemas.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
+import { keyDigest, type Right } from '../../src/db/api-keys.ts';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { continueFeedAfter } from '../../src/orders/mirror-file.ts';
@@ -43,6 +45,7 @@ const branch = { subsidiaryId: 'sub-1', externalId: null };
 let directory: string;
 let mirror: Mirror;
 let stores: MirrorStores;
+let services: LocalApiOptions['services'];
 let server: LocalServer;
 let dispatcher: Agent;
 let url: string;
@@ -60,35 +63,34 @@ beforeEach(async () => {
     requestsPerWindow: 1,
     ordersPerWindow: 1,
   };
-  const plugin = localApi({
-    services: {
-      config: {
-        limits,
-        platform: { baseUrl: 'http://platform.test' },
-        orders: { poll: '*/2 * * * *', timezone: 'America/Santiago' },
-        storage: { directory, group: '' },
-        shop: { name: 'Corner shop', currency: 'CLP' },
-        hub: { nats: '', store: '' },
-        branches: [{ externalId: 'B1', subsidiaryId: 'sub-1' }],
-        stock: { holdBackUnbooked: false },
-        link: { hub: '' },
-      },
-      mirror,
-      stores,
-      outbox,
-      state: { ledger: { waits: () => [] } },
-      platform: { tokens: { describe: () => describeTokens(null, null, 0) } },
-    } as unknown as LocalApiOptions['services'],
-    apiKey: undefined,
-    changes: new ChangeSignal(),
-    version: '1.2.3',
-    clock,
-    log: silentLog,
-  });
-  server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [plugin] });
+  services = {
+    config: {
+      limits,
+      platform: { baseUrl: 'http://platform.test' },
+      orders: { poll: '*/2 * * * *', timezone: 'America/Santiago' },
+      storage: { directory, group: '' },
+      shop: { name: 'Corner shop', currency: 'CLP' },
+      hub: { nats: '', store: '' },
+      branches: [{ externalId: 'B1', subsidiaryId: 'sub-1' }],
+      stock: { holdBackUnbooked: false },
+      link: { hub: '' },
+    },
+    mirror,
+    stores,
+    outbox,
+    state: { ledger: { waits: () => [] } },
+    platform: { tokens: { describe: () => describeTokens(null, null, 0) } },
+  } as unknown as LocalApiOptions['services'];
+  server = serverWith({});
   dispatcher = new Agent();
   url = (await server.listen()).url;
 });
+
+function serverWith(access: AccessOptions): LocalServer {
+  const rest = { services, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog };
+  const plugins = [localApi({ ...rest, ...access })];
+  return createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins });
+}
 
 afterEach(async () => {
   await server.close();
@@ -200,6 +202,85 @@ it('has what is to be booked until it is acknowledged, by either id of the store
   const wrong = await call('/orders/to-book?store=B9');
   expect(wrong.status).toBe(400);
   expect(wrong.body).toMatchObject({ error: { code: 'usage', hint: 'Configured are: sub-1 (B1).' } });
+});
+
+it('has the board of one branch, by either of its ids', async () => {
+  await keepOrder(7, { status: 'ready' });
+  await keepOrder(8, { status: 'ready', store: { externalId: 'B2' } });
+  await keepOrder(9, { status: 'dispatched', store: { externalId: 'B2' } });
+  const codes = async (query: string) => {
+    const { orders } = boardAnswer.parse((await call(`/board${query}`)).body);
+    return orders.map(({ code }) => code).sort();
+  };
+  expect(await codes('')).toEqual([7, 8, 9]);
+  expect(await Promise.all(['?store=B1', '?store=sub-1'].map(codes))).toEqual([[7], [7]]);
+  expect((await call('/board?store=B9')).status).toBe(400);
+});
+
+it('refuses a query parameter that a route does not know, by name, at each route', async () => {
+  const { paths } = (await call('/openapi.json')).body as { paths: Record<string, object> };
+  const routes = Object.entries({ ...paths, '/openapi.json': { get: {} } }).flatMap(([place, methods]) =>
+    Object.keys(methods).map((method) => [place.replace(/\{\w+\}/, '1'), method] as const),
+  );
+  expect(routes.length).toBeGreaterThan(15);
+  for (const [place, method] of routes) {
+    const { status, body } = await call(`${place}?bogus=1`, method === 'post' ? [] : undefined);
+    expect([place, status], JSON.stringify(body)).toEqual([place, 400]);
+    expect(body).toMatchObject({ error: { code: 'usage', message: expect.stringContaining('"bogus"') } });
+  }
+});
+
+it('gives a key with the right `screen` alone no way to reach a customer', async () => {
+  const key = (name: string, may: readonly Right[]) => ({
+    ...{ name, may, madeAt: '2026-01-01T00:00:00.000Z', withdrawnAt: null },
+    digest: keyDigest(name, 'utf8'),
+  });
+  const keys = [key('kitchen', ['screen']), key('desk', ['orders', 'screen'])];
+  const namedKeys = { find: (digest: Buffer) => keys.find((each) => each.digest.equals(digest)) };
+  const guarded = serverWith({ apiKey: 'main', namedKeys });
+  onTestFinished(() => guarded.close());
+  const at = (await guarded.listen()).url;
+  const user = { firstName: 'Ana', lastName: 'Soto', email: 'ana@example.com', phoneNumber: '+56911112222' };
+  const orderId = await keepOrder(7, { status: 'ready', user });
+  const { address } = sampleNotification(7) as unknown as { address: { address: string } };
+  const read = async (name: string, place: string, accept = 'application/json') => {
+    const headers = { 'x-api-key': name, accept };
+    const { statusCode, body } = await request(`${at}/v1${place}`, { dispatcher, headers });
+    expect([place, statusCode]).toEqual([place, 200]);
+    if (accept === 'application/json') return body.text();
+    let text = '';
+    for await (const part of body.setEncoding('utf8')) {
+      text += part;
+      if (text.includes('event: order')) break;
+    }
+    return text;
+  };
+  const places = [
+    '/board',
+    '/orders',
+    '/orders?store=B1',
+    '/orders/to-book',
+    `/orders/${orderId}`,
+    '/orders/search?q=Soto',
+  ];
+  const readAll = async (name: string) => [
+    ...(await Promise.all(places.map((place) => read(name, place)))),
+    ...(await Promise.all(['/stream', '/orders'].map((place) => read(name, place, 'text/event-stream')))),
+  ];
+  const secrets = ['11112222', 'ana@example.com', address.address];
+  const leaks = (text: string) => secrets.filter((each) => text.includes(each));
+  for (const text of await readAll('kitchen')) {
+    expect(text).toContain('"customerFirstName":"Ana"');
+    expect(leaks(text)).toEqual([]);
+  }
+  expect((await readAll('desk')).map(leaks)).toContainEqual(secrets);
+  // A search would tell whose number it is.
+  for (const wish of secrets) {
+    const found = await Promise.all(
+      ['kitchen', 'desk'].map((name) => read(name, `/orders/search?q=${encodeURIComponent(wish)}`)),
+    );
+    expect(found.map((text) => text.includes(orderId))).toEqual([false, true]);
+  }
 });
 
 it('gives the events of one store, and of an order of it that moves away', async () => {

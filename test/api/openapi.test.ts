@@ -38,6 +38,18 @@ describe('the OpenAPI document', () => {
     expect(valid).toBe(true);
   });
 
+  it('has a type for each schema, and no list of patterns, of which generators of clients make `unknown`', () => {
+    const without: unknown[] = [];
+    walk(document.components.schemas, (schema) => {
+      if (
+        'allOf' in schema ||
+        ('pattern' in schema && typeof schema.pattern === 'string' && schema.type !== 'string')
+      )
+        without.push(schema);
+    });
+    expect(without).toEqual([]);
+  });
+
   it('has nothing for the linter of Redocly to say, which tries each example on its schema', {
     tags: ['bulk'],
   }, async () => {

@@ -41,6 +41,7 @@ describe('what became of a change', () => {
     const { status, body } = await ask('/stock?wait=30', [COUNT, NOWHERE, { qty: 3 }]);
     expect(changesAnswer.parse(body)).toEqual(body);
     expect(status).toBe(207);
+    expect(body).toMatchObject({ total: 3, pending: 0, held: 0, done: 1, rejected: 2 });
     expect(body.results).toMatchObject([
       { state: 'pending', outcome: { changeId: body.results[0].changeId, state: 'done', message: null } },
       { outcome: { state: 'rejected', message: expect.stringContaining('NOWHERE') } },
@@ -57,6 +58,7 @@ describe('what became of a change', () => {
       daemon.services.state.ledger.holdBack(endpoint, 600_000);
     }
     const { status, body } = await ask('/stock?wait=2', [COUNT]);
+    expect(body).toMatchObject({ pending: 1, done: 0, rejected: 0 });
     expect([status, body.results[0].outcome.state, body.results[0].outcome.settledAt]).toEqual([
       200,
       'pending',

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -62,6 +62,12 @@ it('a client that public tools make from the document compiles, and runs a till 
     (await promisify(execFile)(program, words, { cwd: directory })).stdout;
   await run('npm', 'ci', '--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts');
   await run('node_modules/.bin/openapi-typescript', 'openapi.json', '--output', 'api.d.ts');
+  // A property whose type is unknown would take anything. The order as received is of no type on purpose.
+  const types = readFileSync(path.join(directory, 'api.d.ts'), 'utf8').split('\n');
+  const untyped = types.filter(
+    (line) => /: .*\bunknown\b(?!")/.test(line) && !/\[\w+: string\]|^\s*\*|unknown:/.test(line),
+  );
+  expect(untyped.map((line) => line.trim())).toEqual(['payload: unknown;']);
   const strict = ['--noEmit', '--strict', '--skipLibCheck', '--allowImportingTsExtensions'];
   await run('node_modules/.bin/tsc', ...strict, '--module', 'nodenext', '--target', 'esnext', 'till.ts');
   expect(JSON.parse(await run(NODE, 'till.ts', daemon.localUrl, key))).toEqual({
