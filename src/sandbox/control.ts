@@ -85,6 +85,9 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
 const orderBody = newOrderBody.extend({ hidden: z.boolean().exactOptional() });
 const settingsBody = sandboxSettings.omit({ timeZone: true }).partial();
 
+const behaviourBody = webhookBehaviour.partial();
+const fieldsBody = z.record(z.string(), z.unknown()).describe('Fields of the order as GET shows it');
+
 /** Moves an order to `status`, or without it to a plausible next status. */
 const advanceBody = z.strictObject({ status: z.string().exactOptional() });
 
@@ -107,6 +110,8 @@ type ControlRoute = [
   path: string,
   does: string,
   act: (control: SandboxControl, asked: Asked) => unknown,
+  /** Body of the request; left out if the route takes none. */
+  body?: z.ZodType,
 ];
 
 const PREFIX = '/_sandbox';
@@ -120,32 +125,41 @@ const ROUTES: readonly ControlRoute[] = [
   ['POST', '/tokens/unblock', 'End every block after a 403', (c) => c.unblock()],
   ['GET', '/tokens/dead-uses', 'Uses of dead refresh tokens', (c) => c.deadRefreshUses()],
   ['GET', '/orders', 'All orders', (c) => c.orders()],
-  ['POST', '/orders', 'Create an order; the body may say what it is like', createOrder],
+  ['POST', '/orders', 'Create an order; the body may say what it is like', createOrder, orderBody],
   ['GET', '/orders/:id', 'One order', oneOrder],
-  ['PUT', '/orders/:id', 'Change fields, no notification', changeOrder],
-  ['POST', '/orders/:id/advance', 'Next status, or {"status": …}', advanceOrder],
+  ['PUT', '/orders/:id', 'Change fields, no notification', changeOrder, fieldsBody],
+  ['POST', '/orders/:id/advance', 'Next status, or {"status": …}', advanceOrder, advanceBody],
   ['POST', '/orders/:id/announce', 'Notify again', (c, { id }) => c.announceOrder(id)],
   ['POST', '/orders/:id/hide', 'Never notify of it', (c, { id }) => c.hideOrder(id)],
   ['GET', '/products', 'The catalogue', (c) => c.products()],
   ['GET', '/oversells', 'Orders that took more than there was', (c) => c.oversells()],
   ['GET', '/webhook', 'The webhook', shownWebhook],
-  ['PUT', '/webhook', 'Set the webhook as the panel does, or null', setWebhook],
-  ['PUT', '/webhook/behaviour', 'Chances of drop, duplicate, reorder, delay', setBehaviour],
+  ['PUT', '/webhook', 'Set the webhook as the panel does, or null', setWebhook, webhookBody],
+  ['PUT', '/webhook/behaviour', 'Chances of drop, duplicate, reorder, delay', setBehaviour, behaviourBody],
   ['GET', '/deliveries', 'Notifications and their fate', (c) => c.deliveries()],
   ['GET', '/faults', 'Faults that are switched on', (c) => c.faults()],
-  ['POST', '/faults', `Switch a fault on: {"kind": …}, ${kindOfFault}`, setFault],
+  ['POST', '/faults', `Switch a fault on: {"kind": …}, ${kindOfFault}`, setFault, faultSpec],
   ['DELETE', '/faults', 'Switch all faults off', (c) => c.clearFaults()],
   ['DELETE', '/faults/:id', 'Switch one off', (c, { id }) => c.clearFaults(Number(id))],
   ['GET', '/settings', 'What the document leaves open', (c) => c.settings()],
-  ['PUT', '/settings', 'Change some of it', configure],
+  ['PUT', '/settings', 'Change some of it', configure, settingsBody],
   ['GET', '/calls', 'Every call; ?endpoint= picks one', calls],
   ['GET', '/counts', 'Calls, 429s and 403s by endpoint', (c) => c.counts()],
   ['GET', '/violations', 'Calls that broke a limit', (c) => c.violations()],
 ];
 
+/** Returns the JSON Schema of a body, without the dialect. */
+function schemaOf(body: z.ZodType): unknown {
+  const { $schema: _dialect, ...schema } = z.toJSONSchema(body, { io: 'input', unrepresentable: 'any' });
+  return schema;
+}
+
 /** Adds control routes for people and programs: JSON under `/_sandbox`, never limited. */
 export function addControlRoutes(server: FastifyInstance, control: SandboxControl): void {
-  const list = ROUTES.map(([method, path, does]) => ({ method, path: PREFIX + path, does }));
+  const list = ROUTES.map(([method, path, does, , body]) => ({
+    ...{ method, path: PREFIX + path, does },
+    ...(body && { body: schemaOf(body) }),
+  }));
   server.get(PREFIX, async () => list);
   for (const [method, path, , act] of ROUTES) {
     server.route<{ Params: { id?: string }; Querystring: Record<string, string | undefined> }>({
@@ -179,7 +193,7 @@ function advanceOrder(control: SandboxControl, { id, body }: Asked): unknown {
 }
 
 function changeOrder(control: SandboxControl, { id, body }: Asked): unknown {
-  return control.changeOrder(id, z.record(z.string(), z.unknown()).parse(body));
+  return control.changeOrder(id, fieldsBody.parse(body));
 }
 
 function issueTokens(control: SandboxControl, { query }: Asked): unknown {
@@ -191,7 +205,7 @@ function setFault(control: SandboxControl, { body }: Asked): unknown {
 }
 
 function setBehaviour(control: SandboxControl, { body }: Asked): void {
-  control.setWebhookBehaviour(webhookBehaviour.partial().parse(body) as Partial<WebhookBehaviour>);
+  control.setWebhookBehaviour(behaviourBody.parse(body) as Partial<WebhookBehaviour>);
 }
 
 function configure(control: SandboxControl, { body }: Asked): unknown {

@@ -9,7 +9,24 @@ describe('/_sandbox', () => {
   it('lists its routes, needs no token and is never limited', async () => {
     const { call, sandbox } = await rig();
     const { json } = await call('GET', '/_sandbox', undefined, null);
-    expect(json).toContainEqual({ method: 'POST', path: '/_sandbox/orders', does: expect.any(String) });
+    const list = json as { method: string; path: string; body?: { properties?: Record<string, unknown> } }[];
+    const bodyOf = (method: string, path: string) =>
+      list.find((each) => each.method === method && each.path === `/_sandbox${path}`)?.body;
+    expect(bodyOf('POST', '/orders')).toMatchObject({
+      additionalProperties: false,
+      properties: {
+        subsidiaryId: { type: 'string' },
+        status: { type: 'string' },
+        deliveryType: { enum: ['delivery', 'pickup'] },
+        isScheduled: { type: 'boolean' },
+        items: { items: { required: ['sku', 'qty'] } },
+        hidden: { type: 'boolean' },
+      },
+    });
+    for (const path of ['/orders/:id/advance', '/faults']) expect(bodyOf('POST', path)).toBeDefined();
+    for (const path of ['/webhook', '/webhook/behaviour', '/settings', '/orders/:id'])
+      expect(bodyOf('PUT', path)).toBeDefined();
+    expect(bodyOf('POST', '/orders/:id/hide')).toBeUndefined();
     for (const { method, path } of json as { method: string; path: string }[]) {
       if (method !== 'GET') continue;
       expect((await call('GET', path)).status, path).toBe(path.includes(':id') ? 404 : 200);
