@@ -1,23 +1,30 @@
 import { writeFileSync } from 'node:fs';
 import { TillsyncError } from '../core/errors.ts';
+import { parseDurationMs } from '../core/time.ts';
 import { EXIT } from './cli.ts';
 import { choice, command, parsed, whole, withDefault } from './command.ts';
 import { Progress } from './progress.ts';
 
 const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
-const ID_MAX = 25;
+const ID_MAX = 38;
+const LEAD_MAX_MS = 2 * 86_400_000;
 
 export const conform = command({
   description: 'Judge a till (POS): play a day with it, and see whether orders and counts come right',
   examples: [
     'conform -- php till.php',
     'conform --only 3,5 -- ./till',
+    'conform --lead 20m -- php till.php',
     'conform --way http --certificate till.html --name "Caja 4.2" -- mono Till.exe',
   ],
   argument: ['[command...]', 'starts the till, behind --; without it you start the till yourself'],
   options: {
     '--way <way>': choice('by what the till takes orders and gives counts', WAYS, 'sql'),
     '--only <ids>': parsed('only these behaviours, such as 3,5', ids),
+    '--lead <duration>': parsed(
+      'prepares scheduled orders this long before their time (default: 0s; example: 20m)',
+      leadMs,
+    ),
     '--seed <n>': whole('when the till is killed; the same number, the same moments', 0, 1),
     '--certificate <file>': 'write the verdicts into this file too, as one page of HTML',
     '--name <name>': withDefault('of the till, for the certificate', 'a till'),
@@ -30,24 +37,31 @@ The till gets in its environment:
   TILL_CONFIG     for tillsync --config     TILL_HOOK_PORT, TILL_HOOK_SECRET   with --way hook
   PATH            its first tillsync is the kit's own
   TILL_DIRECTORY  for the till's own files
-  TILL_ARTICLES   its articles and what is on the shelf: sku, external_id, name, qty, price, parted by tabs
-  TILL_SALES      sales over the counter, a line each as they come: number, sku, qty
+  TILL_ARTICLES   its articles and the stock at the start: a line of column names, then a line each:
+                  sku, external_id, name, qty, price; UTF-8, separated by tabs
+  TILL_SALES      sales over the counter, a line each as they come: number, sku, qty; no column names;
+                  a line counts once its line feed is there
   TILL_REPORT     to append to: "booked TAB order id TAB total", again when the total changes,
-                  and "prepare TAB order id" when its time comes
+                  and "prepare TAB order id", once, when its time comes
+  TILL_LEAD       seconds before scheduled_for at which it prepares an order (--lead)
 
 It sells nothing else meanwhile. What it has to do is in docs/pos.md. Exit code 3: not all was passed.`,
   async run({ cli, options, argument }) {
     const { conform: judgeTill } = await import('../conform/conform.ts');
     const { certificateOf, hasPassed, lineOf, textOf } = await import('../conform/report.ts');
-    const { way, only = [], seed, certificate, name } = options;
+    const { way, only = [], lead = 0, seed, certificate, name } = options;
     const progress = new Progress(cli);
     const report = await judgeTill({
-      ...{ clock: cli.clock, seed, way, only, command: argument, env: cli.env, signal: cli.signal },
+      ...{ clock: cli.clock, seed, way, leadS: lead / 1_000, only },
+      ...{ command: argument, env: cli.env, signal: cli.signal },
       // The command line that started this process. The kit's script `tillsync` runs the same program.
       program: [process.execPath, ...process.execArgv, process.argv[1] ?? ''],
       onReady(tillEnv) {
-        if (argument.length > 0)
-          return progress.note(`A platform and tillsync run; the till starts: ${argument.join(' ')}`);
+        if (argument.length > 0) {
+          progress.note(`A platform and tillsync run; the till starts: ${argument.join(' ')}`);
+          for (const line of needsOf(way, tillEnv)) progress.note(line);
+          return;
+        }
         const told = Object.entries(tillEnv).filter(([key]) => key.startsWith('TILL_') || key === 'PATH');
         progress.note(
           'A platform and tillsync run. Start the till within ten minutes with this environment:',
@@ -66,6 +80,30 @@ It sells nothing else meanwhile. What it has to do is in docs/pos.md. Exit code 
     };
   },
 });
+
+/** Returns what a till needs for its way, with the values that it gets in its environment. */
+function needsOf(way: (typeof WAYS)[number], env: NodeJS.ProcessEnv): string[] {
+  if (way === 'sql')
+    return [`  It reads TILL_MIRROR=${env.TILL_MIRROR}`, `  and inserts into TILL_INBOX=${env.TILL_INBOX}`];
+  if (way === 'files')
+    return [`  It runs tillsync, which is first in its PATH, with --config "$TILL_CONFIG"`];
+  const api = [
+    `  It calls the API at TILL_URL=${env.TILL_URL}`,
+    `  with the header "Authorization: Bearer $TILL_KEY", TILL_KEY=${env.TILL_KEY}`,
+  ];
+  if (way !== 'hook') return api;
+  const events = `  It gets events by POST at http://127.0.0.1:$TILL_HOOK_PORT/, TILL_HOOK_PORT=${env.TILL_HOOK_PORT}`;
+  return [...api, events, '  signed with TILL_HOOK_SECRET'];
+}
+
+function leadMs(text: string): number {
+  const ms = parseDurationMs(text);
+  if (ms !== undefined && ms % 1_000 === 0 && ms <= LEAD_MAX_MS) return ms;
+  throw new TillsyncError(
+    'usage',
+    `--lead: found "${text}"; allowed: whole seconds up to 2d (example: 20m).`,
+  );
+}
 
 function ids(text: string): number[] {
   const found = text.split(',').map((each) => (/^\s*\d+\s*$/.test(each) ? Number(each) : 0));

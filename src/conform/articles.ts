@@ -33,9 +33,14 @@ const USUAL: { qty: number; articles?: number } = { qty: 100 };
 /** Behaviour whose article has the same externalId in both branches. */
 const IN_BOTH = 14;
 const ODD_ID = 25;
+/** Behaviour whose article has an id that looks like a number, with zeros in front. */
+const DIGITS_ID = 34;
+/** Behaviour whose article the platform also knows by the id `LATE_ID`, once that is added to its mapping. */
+const LATE_SKU = 28;
+export const LATE_ID = 'K-late';
 /** Length of an id that is one character too long. */
 const TOO_LONG = 201;
-const LAST_ID = 25;
+const LAST_ID = 38;
 
 /**
  * Returns the articles of a behaviour. The last one of behaviour 11 is not in the platform's catalogue; the last one of
@@ -65,15 +70,22 @@ export function allArticles(): Article[] {
 
 function idIn(id: number, sku: number, shop: string): string {
   if (id === IN_BOTH) return `K-${sku}`;
+  // It does not end with the shop's name, because the other shop has no such id.
+  if (id === DIGITS_ID) return shop === OWN.externalId ? `000${sku}` : `K-${sku}-${shop}`;
   return id === ODD_ID ? `K "${sku}" it's ñ 🍕 ${shop}` : `K-${sku}-${shop}`;
 }
 
-/** Returns the articles that the platform sells, each as one product with a stock in both branches. */
+/**
+ * Returns the articles that the platform sells, each as one product with a stock in both branches. With `isLateKnown`,
+ * `LATE_ID` is mapped too.
+ */
 export function productsOf(
   articles: readonly Article[],
   nowMs: number,
+  isLateKnown = false,
 ): Parameters<SandboxControl['putProduct']>[0][] {
   const shops = [OWN, OTHER];
+  const lateSku = articlesOf(LATE_SKU)[0]?.sku;
   return articles
     .filter(({ isListed }) => isListed)
     .map(({ sku, name, price, qty }) => ({
@@ -95,7 +107,7 @@ export function productsOf(
           integrations: shops.map(({ subsidiaryId, externalId }) => ({
             subsidiaryId,
             productIdPosA: null,
-            productCodePosB: null,
+            productCodePosB: isLateKnown && sku === lateSku ? LATE_ID : null,
             extId: idIn(Math.floor((sku - 100_000) / 1_000), sku, externalId),
           })),
         },

@@ -1,6 +1,7 @@
 import { programVersion } from '../app/installation.ts';
+import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import type { Behaviour } from './behaviour.ts';
+import { adviceFor, type Behaviour } from './behaviour.ts';
 import { BEHAVIOURS } from './behaviours.ts';
 import { Place, type Way } from './place.ts';
 import { Failing, Stage, Unjudged } from './stage.ts';
@@ -10,7 +11,7 @@ import { Till } from './till.ts';
  * Ids of the behaviours that run after all others, in this order, because most of them may leave a till stuck. 23
  * judges all reads of the mirror so far. `LAST` deletes the mirror, so it runs at the very end.
  */
-const LATE = [16, 21, 22, 17, 20, 18, 19, 6, 25, 9, 24, 23];
+const LATE = [16, 21, 22, 17, 20, 18, 19, 6, 34, 25, 9, 32, 24, 23];
 const LAST = 7;
 
 /**
@@ -33,6 +34,8 @@ export interface Judgement {
   saw: string;
   /** Advice that helps if the till failed the behaviour; otherwise null. */
   mend: string | null;
+  /** Last lines that the till printed during a failed behaviour, separated by line feeds; null if there are none. */
+  printed: string | null;
   chapter: string;
   ms: number;
 }
@@ -43,6 +46,8 @@ export interface Report {
   at: string;
   seed: number;
   way: Way;
+  /** Time before the due time of a scheduled order at which the till prepares it, in seconds. */
+  leadS: number;
   /** Command that started the till; null if a person started it. */
   command: string[] | null;
   durationMs: number;
@@ -56,6 +61,8 @@ export interface ConformOptions {
   clock: Clock;
   seed: number;
   way: Way;
+  /** Time before the due time of a scheduled order at which the till prepares it, in seconds. */
+  leadS: number;
   /** Ids of the behaviours to judge; empty for all. */
   only: readonly number[];
   /** Command that starts the till; empty if a person starts the till. */
@@ -71,14 +78,15 @@ export interface ConformOptions {
 }
 
 /**
- * Plays a shop's day with a till and judges each behaviour. If the signal is aborted, the remaining behaviours are not
- * judged.
+ * Plays a shop's day with a till and judges each behaviour. If the signal is aborted or the till stops for good, the
+ * remaining behaviours are not judged. Throws `usage` if the till's command cannot be started, or only ends with a
+ * fault.
  */
 export async function conform(options: ConformOptions): Promise<Report> {
-  const { clock, seed, way, command, program, env, signal } = options;
+  const { clock, seed, way, leadS, command, program, env, signal } = options;
   const startMs = clock.monotonicMs();
   const at = isoUtc(clock.nowMs());
-  const place = await Place.open({ clock, seed, way, program, env });
+  const place = await Place.open({ clock, seed, way, leadS, program, env });
   const ends = new AbortController();
   signal.addEventListener('abort', () => ends.abort(), { once: true });
   const till =
@@ -102,7 +110,7 @@ export async function conform(options: ConformOptions): Promise<Report> {
   const count = (verdict: Verdict) => judged.filter((each) => each.verdict === verdict).length;
   return {
     version: programVersion(),
-    ...{ at, seed, way },
+    ...{ at, seed, way, leadS },
     command: command.length === 0 ? null : [...command],
     durationMs: Math.round(clock.monotonicMs() - startMs),
     passed: count('passed'),
@@ -123,16 +131,16 @@ function chosen(only: readonly number[]): Behaviour[] {
 async function playAll(stage: Stage, options: ConformOptions): Promise<Judgement[]> {
   const { clock } = options;
   const judged: Judgement[] = [];
-  const open: { judgement: Judgement; close: (stage: Stage) => Promise<string>; atMs: number }[] = [];
+  const open: { judgement: Judgement; behaviour: Behaviour; atMs: number }[] = [];
   const behaviours = chosen(options.only);
   const tell = (judgement: Judgement) => {
     judged.push(judgement);
     options.onJudged(judgement);
   };
   const closeAll = async () => {
-    for (const { judgement, close, atMs } of open.splice(0)) {
+    for (const { judgement, behaviour, atMs } of open.splice(0)) {
       await stage.pause(Math.max(0, atMs + REPEATS_MS - clock.monotonicMs()));
-      const again = await judge(stage, judgement, close);
+      const again = await judge(stage, behaviour, behaviour.close ?? behaviour.play);
       const saw = again.verdict === 'passed' ? `${judgement.saw} ${again.saw}` : again.saw;
       tell({ ...again, saw, ms: judgement.ms + again.ms });
     }
@@ -143,27 +151,44 @@ async function playAll(stage: Stage, options: ConformOptions): Promise<Judgement
     if (behaviour.id === LAST) await closeAll();
     options.onBegin(behaviour, i + 1, behaviours.length);
     const judgement = await judge(stage, behaviour, behaviour.play);
+    const broken = stage.till?.broken;
+    if (broken !== undefined && !stage.hasAcknowledged) throw unstartable(broken);
     if (judgement.verdict === 'passed' && behaviour.close) {
-      open.push({ judgement, close: behaviour.close, atMs: clock.monotonicMs() });
+      open.push({ judgement, behaviour, atMs: clock.monotonicMs() });
     } else tell(judgement);
   }
   await closeAll();
   return judged;
 }
 
+function unstartable(message: string): TillsyncError {
+  return new TillsyncError('usage', message, {
+    hint: 'Run the command by hand until it keeps running, then judge it again. `--help` lists what the till gets in its environment.',
+  });
+}
+
 async function judge(
   stage: Stage,
-  { id, does, mend, chapter }: Pick<Behaviour, 'id' | 'does' | 'chapter'> & { mend: string | null },
+  { id, does, mend, chapter }: Behaviour,
   play: (stage: Stage) => Promise<string>,
 ): Promise<Judgement> {
   const startMs = stage.clock.monotonicMs();
   stage.playing = id;
-  const verdictOf = (verdict: Verdict, saw: string): Judgement => ({
-    ...{ id, does, verdict, saw, chapter },
-    mend: verdict === 'failed' ? (mend ?? BEHAVIOURS.find((each) => each.id === id)?.mend ?? null) : null,
-    ms: Math.round(stage.clock.monotonicMs() - startMs),
-  });
+  const printed = stage.till?.printed ?? 0;
+  const verdictOf = (verdict: Verdict, saw: string): Judgement => {
+    const broken = stage.till?.broken;
+    const isFailed = verdict === 'failed';
+    return {
+      ...{ id, does, verdict, chapter },
+      // A till that stopped for good needs no advice on the behaviour, and its last output is in the reason.
+      saw: isFailed ? (broken ?? saw) : saw,
+      mend: isFailed && broken === undefined ? adviceFor(mend, stage.place.way) : null,
+      printed: isFailed && broken === undefined ? (stage.till?.printedSince(printed) ?? null) : null,
+      ms: Math.round(stage.clock.monotonicMs() - startMs),
+    };
+  };
   if (stage.signal.aborted) return verdictOf('not-judged', 'The kit was stopped before.');
+  if (stage.till?.broken !== undefined) return verdictOf('not-judged', 'The till was no longer running.');
   try {
     return verdictOf('passed', await play(stage));
   } catch (error) {

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import {
   Agent,
   createServer,
@@ -44,6 +44,9 @@ export class Gate {
   arrived = 0;
   /** Returns how to refuse a request; undefined passes it on. Set only while requests are to be refused. */
   refuse: ((method: string) => Refusal | undefined) | undefined;
+  /** Number of requests that `hold` holds. */
+  held = 0;
+  #holding: Promise<void> | undefined;
   readonly #clock: Clock;
   readonly #target: () => string | undefined;
   readonly #server: Server;
@@ -68,6 +71,16 @@ export class Gate {
     this.#agent.destroy();
   }
 
+  /** Holds each POST on its way to tillsync until the returned function is called. */
+  hold(): () => void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#holding = promise;
+    return () => {
+      this.#holding = undefined;
+      resolve();
+    };
+  }
+
   async #carry(asked: IncomingMessage, answer: ServerResponse): Promise<void> {
     const { method = 'GET', url = '/', headers } = asked;
     this.arrived += 1;
@@ -82,6 +95,10 @@ export class Gate {
       asked.socket.destroy();
     };
     const body = await read(asked).catch(() => undefined);
+    if (method === 'POST' && this.#holding) {
+      this.held += 1;
+      await this.#holding;
+    }
     const target = this.#target();
     const refusal = target === undefined ? 'cut' : this.refuse?.(method);
     if (body === undefined || target === undefined || refusal === 'cut') return cut();
@@ -133,11 +150,15 @@ function jsonOf(body: Buffer): unknown {
 
 /**
  * Files in the directory of the script. The script appends a line to `calls` for each call and to `refused` for each
- * refused call. It refuses calls while the file `refuse` exists.
+ * refused call. It refuses calls while the file `refuse` exists, and lets them wait while the file `hold` exists. Of
+ * calls that hand something over, `files` has the arguments, the files and the standard input.
  */
 const CALLS = 'calls';
 const REFUSED = 'refused';
 const REFUSE = 'refuse';
+const HOLD = 'hold';
+/** First line of a file that has the arguments of a call, one a line. */
+export const ARGUMENTS = '# arguments';
 
 /**
  * A script `tillsync` between the till and tillsync's commands. It records each call, copies the files handed over, and
@@ -161,18 +182,25 @@ gate=$(dirname "$0")
 echo call >> "$gate/${CALLS}"
 case " $* " in
 *" push "* | *" ack "*)
+  while [ -e "$gate/${HOLD}" ]; do sleep 0.1; done
   if [ -e "$gate/${REFUSE}" ]; then
     echo refused >> "$gate/${REFUSED}"
     echo 'Another program keeps the files locked. Nothing was taken.' >&2
     exit 1
   fi
+  kept=$(mktemp "$gate/files/XXXXXX")
+  { echo '${ARGUMENTS}'; printf '%s\\n' "$@"; } > "$kept"
+  input= last=
   for word; do
-    if [ "$word" = - ]; then
-      input=$(mktemp "$gate/files/XXXXXX")
-      cat > "$input"
-      exec < "$input"
+    if [ "$word" = - ]; then input=yes
     elif [ -f "$word" ]; then cp "$word" "$(mktemp "$gate/files/XXXXXX")"; fi
-  done ;;
+    last=$word
+  done
+  if [ "$input" ] || [ "$last" = ack ]; then
+    kept=$(mktemp "$gate/files/XXXXXX")
+    cat > "$kept"
+    exec < "$kept"
+  fi ;;
 esac
 ${settings.join('')}exec ${program.map(quoted).join(' ')} "$@"
 `;
@@ -191,15 +219,31 @@ ${settings.join('')}exec ${program.map(quoted).join(' ')} "$@"
 
   /** Starts or stops the refusal of calls that hand over changes or acknowledgements. */
   refuse(isRefusing: boolean): void {
-    const file = join(this.directory, REFUSE);
-    if (isRefusing) writeFileSync(file, '');
-    else rmSync(file, { force: true });
+    this.#mark(REFUSE, isRefusing);
   }
 
-  /** Returns how many of the files that were handed over contain the text. */
-  filesWith(text: string): number {
+  /** Lets calls that hand over changes or acknowledgements wait, or go on. */
+  hold(isHolding: boolean): void {
+    this.#mark(HOLD, isHolding);
+  }
+
+  /** Returns the texts of the files that were handed over and contain the text, oldest first. */
+  textsWith(text: string): string[] {
     const files = join(this.directory, 'files');
-    return readdirSync(files).filter((name) => readFileSync(join(files, name), 'utf8').includes(text)).length;
+    return readdirSync(files)
+      .map((name) => ({
+        at: statSync(join(files, name)).mtimeMs,
+        text: readFileSync(join(files, name), 'utf8'),
+      }))
+      .filter((each) => each.text.includes(text))
+      .sort((one, other) => one.at - other.at)
+      .map((each) => each.text);
+  }
+
+  #mark(name: string, isOn: boolean): void {
+    const file = join(this.directory, name);
+    if (isOn) writeFileSync(file, '');
+    else rmSync(file, { force: true });
   }
 
   #lines(name: string): number {

@@ -29,7 +29,12 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
   {
     id: 7,
     does: 'keeps its counts when the mirror is made anew, a million events further or from event 1',
-    mend: 'Open the mirror anew for each look, go on from your `seq`, or from 0 where the feed ends below it, and book by `order_id`.',
+    mend: {
+      sql: 'Open the mirror again for each look, go on from your `seq`, or from 0 if the feed ends below it, and book by `order_id`.',
+      api: 'If `GET /v1/orders` answers 400 with the code `feed-restarted`, start again with `after=0`. A stream ends then: connect again without Last-Event-ID. Book by `order_id`: orders you know arrive again.',
+      files:
+        'If `tillsync order list --after` ends with exit code 1 and the code `feed-restarted`, start again with `--after 0`. Book by `order_id`: orders you know arrive again.',
+    },
     chapter: 'following-orders',
     play: playLostMirror,
   },
@@ -152,7 +157,7 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
       const bodies = gate.asked.filter(
         ({ path, body }) => path === '/v1/stock' && JSON.stringify(body ?? '').includes(refused.externalId),
       ).length;
-      return again(bodies + commands.filesWith(refused.externalId), 'The refused count');
+      return again(bodies + commands.textsWith(refused.externalId).length, 'The refused count');
     },
   },
   {

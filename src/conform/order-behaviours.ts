@@ -1,8 +1,8 @@
-import Database from 'better-sqlite3';
+import { isoUtc } from '../core/time.ts';
 import type { NewOrder, OrderLine, OrderSnapshot } from '../sandbox/orders.ts';
 import { type Article, articlesOf, OTHER } from './articles.ts';
 import type { Behaviour } from './behaviour.ts';
-import type { Asked } from './gate.ts';
+import { HandOvers, requireCountFirst } from './hand-overs.ts';
 import { Failing, type Stage } from './stage.ts';
 
 const article = (id: number): Article => articlesOf(id)[0] as Article;
@@ -62,18 +62,18 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
     mend: 'Hand over the counts first, wait until they are committed or answered, then acknowledge.',
     chapter: 'acknowledging',
     async play(stage) {
-      const inbox = new InboxRows(stage);
-      const watching = inbox.watch();
+      const handOvers = new HandOvers(stage, article(3));
+      const watching = handOvers.watch();
       try {
         for (let n = 1; n <= 3; n++) {
           const order = stage.order(article(3), 1);
           await stage.fence();
           await stage.counted(article(3), article(3).qty - n, 'The article');
           stage.acknowledged([order], 'The order');
-          requireCountFirst(stage, inbox, order.internalOrderId, article(3).qty - n);
+          requireCountFirst(stage, handOvers, order.internalOrderId, article(3).qty - n);
         }
       } finally {
-        inbox.end();
+        handOvers.end();
         await watching;
       }
       return 'Of 3 orders each count came before the acknowledgement.';
@@ -166,7 +166,12 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
   {
     id: 9,
     does: 'goes on after status, number and items that are NULL, and books an order of 500 lines',
-    mend: 'Every column but those that "never NULL" lists may be NULL. Read all lines of an order.',
+    mend: {
+      sql: 'Every column but those that "never NULL" lists may be NULL. Read all lines of an order.',
+      api: 'Every property of an order but `orderId`, `seq`, `updatedAt` and `items` may be null. Read all items of an order.',
+      files:
+        'Every property of an order but `orderId`, `seq`, `updatedAt` and `items` may be null. Read all items of an order.',
+    },
     chapter: 'the-mirrors-tables',
     async play(stage) {
       stage.order(article(9), 1, withNulls({ status: null, code: null, items: null }));
@@ -264,8 +269,8 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
   },
   {
     id: 16,
-    does: 'does not prepare a scheduled order before its time',
-    mend: 'Book it at once, and prepare it when `scheduled_for` has come, by date and time, in UTC.',
+    does: 'prepares a scheduled order at its time, not before',
+    mend: 'Book it at once, and prepare it `TILL_LEAD` seconds before `scheduled_for`, by date and time, in UTC.',
     chapter: 'following-orders',
     play: playScheduled,
   },
@@ -275,12 +280,14 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
     mend: 'Bind ids as parameters, in UTF-8, and cut none.',
     chapter: 'acknowledging',
     async play(stage) {
+      const sinceAt = isoUtc(stage.clock.nowMs());
       const ids = ['a b  c', `it's "so"; --`, 'pedido 🍕 ñandú', 'x'.repeat(200)];
       const orders = ids.map((id) => stage.order(article(25), 1, { patch: { internalOrderId: id } }));
       await stage.fence();
       const acknowledged = stage.acknowledged(orders, 'Odd ids');
-      const sql = 'SELECT order_id AS id FROM order_acks WHERE order_id NOT IN (SELECT order_id FROM orders)';
-      const [unknown] = stage.place.rows<{ id: string }>(sql);
+      const sql = `SELECT order_id AS id FROM order_acks
+        WHERE acked_at >= ? AND order_id NOT IN (SELECT order_id FROM orders)`;
+      const [unknown] = stage.place.rows<{ id: string }>(sql, sinceAt);
       if (unknown) throw new Failing(`"${unknown.id}" was acknowledged, which no order has for its id.`);
       return `${acknowledged} ${await stage.counted(article(25), article(25).qty - ids.length, 'An article with such an id')}`;
     },
@@ -323,13 +330,13 @@ function checkReport(stage: Stage, orders: readonly OrderSnapshot[], totals: rea
 }
 
 const SOON_MS = 6_000;
-/** Time after the due time within which a scheduled order must be prepared. */
+/** Time after the right moment within which a scheduled order must be prepared. */
 const LATE_MS = 10_000;
 /** A till may read its clock in whole seconds, so it may be this much early. */
 const EARLY_MS = 1_000;
 
 /**
- * Plays three scheduled orders: one that is due soon, one just after the next midnight, and one on a day on which
+ * Plays three scheduled orders: one that must be prepared soon, one just after a midnight, and one on a day on which
  * Chile's clocks change.
  */
 async function playScheduled(stage: Stage): Promise<string> {
@@ -339,13 +346,14 @@ async function playScheduled(stage: Stage): Promise<string> {
     patch: { isScheduled: true, scheduledDate: new Date(ms).toISOString() },
   });
   const year = new Date(nowMs).getUTCFullYear() + 1;
-  const midnightMs = Math.ceil((nowMs + 3_600_000) / 86_400_000) * 86_400_000 + 600_000;
+  const leadMs = stage.place.leadS * 1_000;
+  const midnightMs = Math.ceil((nowMs + leadMs + 3_600_000) / 86_400_000) * 86_400_000 + 600_000;
   const later = [
     stage.order(article(16), 1, at(midnightMs)),
     stage.order(article(16), 1, at(Date.UTC(year, 3, firstSunday(year, 3), 3, 30))),
   ];
   const dueMs = stage.clock.nowMs() + SOON_MS;
-  const soon = stage.order(article(16), 1, at(dueMs));
+  const soon = stage.order(article(16), 1, at(dueMs + leadMs));
   await stage.fence();
   stage.acknowledged([...later, soon], 'Scheduled orders');
   await stage.counted(article(16), article(16).qty - 3, 'Their article');
@@ -354,113 +362,17 @@ async function playScheduled(stage: Stage): Promise<string> {
     stage.place.report().some(([what, id]) => what === 'prepare' && id === internalOrderId);
   const isInTime = await stage.until(() => isPrepared(soon), dueMs - stage.clock.nowMs() + LATE_MS);
   const whenMs = stage.clock.nowMs();
-  if (!isInTime) throw new Failing('An order was not prepared when its time came.');
+  const lead = leadMs === 0 ? '' : ` less the lead of ${stage.place.leadS} s`;
+  if (!isInTime) throw new Failing(`An order for ${soon.scheduledDate} was not prepared at its time${lead}.`);
   if (whenMs < dueMs - EARLY_MS)
-    throw new Failing(`An order was prepared ${Math.round((dueMs - whenMs) / 1000)} s before its time.`);
+    throw new Failing(
+      `An order was prepared ${Math.round((dueMs - whenMs) / 1000)} s before its time${lead}. If your till prepares ahead on purpose, judge it with --lead.`,
+    );
   const early = later.find(isPrepared);
   if (early) throw new Failing(`The order for ${early.scheduledDate} was prepared today.`);
-  return 'Prepared when its time came; those for tomorrow and for a day on which clocks are set wait.';
+  return `Prepared at its time${lead}. Orders for tomorrow and for a day on which clocks change wait.`;
 }
 
 function firstSunday(year: number, month: number): number {
   return 1 + ((7 - new Date(Date.UTC(year, month, 1)).getUTCDay()) % 7);
-}
-
-/**
- * Checks that the till handed over the count before the acknowledgement. Reads the till's API requests; if they lack
- * the acknowledgement, the rows of the inbox; if these lack one of the two, tillsync's own tables.
- */
-function requireCountFirst(stage: Stage, inbox: InboxRows, orderId: string, qty: number): void {
-  const fault = new Failing(`An order was acknowledged before the count of ${qty} that contains it.`);
-  const taken = stage.place.gate.asked.filter(({ status }) => status >= 200 && status < 300);
-  const ack = taken.find((each) => each.path === '/v1/orders/ack' && hasOrder(each, orderId));
-  if (ack) {
-    const isBefore = (each: Asked) =>
-      each.path === '/v1/stock' && each.answered < ack.number && hasCount(each, qty);
-    // A till may acknowledge by the API and still hand over its counts by the inbox.
-    if (!taken.some(isBefore) && !inbox.hasCount(qty, new Date(ack.atMs).toISOString())) throw fault;
-    return;
-  }
-  const row = inbox.ackOf(orderId);
-  if (row !== undefined && inbox.hasCount(qty, row)) return;
-  if (row !== undefined && inbox.hasCount(qty)) throw fault;
-  // tillsync copied and deleted the rows before the kit could read them, so tillsync's own tables decide.
-  const count = stage.counts(article(3)).find((each) => each.qty === qty);
-  const ackedAt = stage.acks(orderId)[0]?.ackedAt ?? '';
-  if (!count || ackedAt < count.at) throw fault;
-}
-
-function items(body: unknown): Record<string, unknown>[] {
-  return Array.isArray(body)
-    ? body.map((item) => (typeof item === 'object' && item ? item : { id: item }))
-    : [];
-}
-
-function hasOrder({ body }: Asked, orderId: string): boolean {
-  return items(body).some((item) => item.id === orderId || item.orderId === orderId);
-}
-
-function hasCount({ body }: Asked, qty: number): boolean {
-  const { sku, externalId } = article(3);
-  return items(body).some(
-    (item) => (item.externalId === externalId || Number(item.sku) === sku) && Number(item.qty) === qty,
-  );
-}
-
-const INBOX_EVERY_MS = 15;
-
-/** Collects the rows of the inbox as they arrive, because tillsync deletes them within half a second. */
-class InboxRows {
-  readonly #stage: Stage;
-  readonly #counts: { qty: number; at: string }[] = [];
-  readonly #acks = new Map<string, string>();
-  readonly #over = new AbortController();
-
-  constructor(stage: Stage) {
-    this.#stage = stage;
-  }
-
-  async watch(): Promise<void> {
-    const db = new Database(this.#stage.place.inboxFile, { readonly: true, fileMustExist: true });
-    try {
-      while (!this.#over.signal.aborted) {
-        this.#look(db);
-        await this.#stage.clock.sleep(INBOX_EVERY_MS, this.#over.signal);
-      }
-    } finally {
-      db.close();
-    }
-  }
-
-  end(): void {
-    this.#over.abort();
-  }
-
-  /** Whether the count was inserted into the inbox and, if `at` (ISO 8601) is given, not later than `at`. */
-  hasCount(qty: number, at?: string): boolean {
-    return this.#counts.some((count) => count.qty === qty && (at === undefined || count.at <= at));
-  }
-
-  /** Returns when the acknowledgement was inserted; undefined if it was not seen. */
-  ackOf(orderId: string): string | undefined {
-    return this.#acks.get(orderId);
-  }
-
-  #look(db: Database.Database): void {
-    try {
-      const { sku, externalId } = article(3);
-      const counts = db
-        .prepare<[string, number], { qty: number; at: string }>(
-          'SELECT qty, inserted_at AS at FROM stock_changes WHERE external_id = ? OR sku = ?',
-        )
-        .all(externalId, sku);
-      this.#counts.push(...counts);
-      const acks = db.prepare<[], { id: string; at: string }>(
-        'SELECT order_id AS id, inserted_at AS at FROM order_acks',
-      );
-      for (const { id, at } of acks.all()) if (!this.#acks.has(String(id))) this.#acks.set(String(id), at);
-    } catch {
-      // The till or tillsync is writing, so the inbox is read again later.
-    }
-  }
 }

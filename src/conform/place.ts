@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { Releasers } from '../app/services.ts';
+import { sweepNow } from '../catalog/sweep.ts';
 import { readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { configError } from '../config/source.ts';
@@ -36,6 +37,8 @@ export interface PlaceOptions {
   clock: Clock;
   seed: number;
   way: Way;
+  /** Time before the due time of a scheduled order at which the till prepares it, in seconds. */
+  leadS: number;
   /** Start of the command line of each tillsync command: the program and its first arguments. */
   program: readonly string[];
   /** Environment of this process. The till gets it without tillsync's own variables. */
@@ -45,6 +48,8 @@ export interface PlaceOptions {
 /** A simulated platform, a tillsync and the files for a till, in a temporary directory. */
 export class Place {
   readonly clock: Clock;
+  readonly way: Way;
+  readonly leadS: number;
   readonly random: Random;
   readonly directory: string;
   readonly storage: string;
@@ -63,7 +68,7 @@ export class Place {
   #daemon: Daemon | undefined;
   #sold = 0;
 
-  static async open({ clock, seed, way, program, env }: PlaceOptions): Promise<Place> {
+  static async open({ clock, seed, way, leadS, program, env }: PlaceOptions): Promise<Place> {
     const releasers = new Releasers(silentLog);
     const directory = mkdtempSync(join(tmpdir(), 'tillsync-conform-'));
     releasers.push('directory', () => rmSync(directory, { recursive: true, force: true }));
@@ -81,7 +86,21 @@ export class Place {
       releasers.push('gate', () => gate.close());
       const [webhookPort, localPort, hookPort] = [await freePort(), await freePort(), await freePort()];
       const ports = { webhookPort, localPort, hookPort: way === 'hook' ? hookPort : undefined };
-      place = new Place({ clock, random, directory, sandbox, gate, url, ports, program, env, releasers });
+      const made = {
+        clock,
+        way,
+        leadS,
+        random,
+        directory,
+        sandbox,
+        gate,
+        url,
+        ports,
+        program,
+        env,
+        releasers,
+      };
+      place = new Place(made);
       releasers.push('tillsync', () => place?.stopDaemon());
       await place.startDaemon();
       await place.#catalogue();
@@ -93,8 +112,10 @@ export class Place {
   }
 
   private constructor(made: Made) {
-    const { clock, random, directory, sandbox, gate, url, ports, program, env, releasers } = made;
+    const { clock, way, leadS, random, directory, sandbox, gate, url, ports, program, env, releasers } = made;
     this.clock = clock;
+    this.way = way;
+    this.leadS = leadS;
     this.random = random;
     this.directory = directory;
     this.storage = join(directory, 'tillsync');
@@ -128,6 +149,7 @@ export class Place {
       TILL_ARTICLES: this.#files.articles,
       TILL_SALES: this.#files.sales,
       TILL_REPORT: this.#files.report,
+      TILL_LEAD: String(leadS),
       TILL_CONFIG: configFile,
       ...(ports.hookPort !== undefined && {
         TILL_HOOK_PORT: String(ports.hookPort),
@@ -227,6 +249,38 @@ export class Place {
     appendFileSync(this.#files.sales, lines.join(''));
   }
 
+  /**
+   * Appends a sale over the counter without its line feed and without the last digits of its quantity, as a program
+   * does that is still writing. Returns the function that writes the rest.
+   */
+  beginSale({ sku, qty }: { sku: number; qty: number }): () => void {
+    this.#sold += 1;
+    const digits = String(qty);
+    appendFileSync(this.#files.sales, `${this.#sold}\t${sku}\t${digits.slice(0, 1)}`);
+    return () => appendFileSync(this.#files.sales, `${digits.slice(1)}\n`);
+  }
+
+  /** Reads the platform's catalogue again, as tillsync does each night. */
+  async sweep(): Promise<void> {
+    const { catalogSweep, branches, mirror } = this.daemon.services;
+    await sweepNow({ catalogSweep, branches, mirror }, {});
+  }
+
+  /**
+   * Holds what the till hands over on its way to tillsync, whichever way it takes, until the returned function is
+   * called.
+   */
+  hold(): () => void {
+    const unlock = this.lockInbox();
+    this.commands.hold(true);
+    const release = this.gate.hold();
+    return () => {
+      release();
+      this.commands.hold(false);
+      unlock();
+    };
+  }
+
   /** Returns the lines of the till's report in columns, such as `booked TAB order id TAB total`. */
   report(): string[][] {
     const text = readFileSync(this.#files.report, 'utf8');
@@ -264,6 +318,8 @@ export class Place {
 
 interface Made {
   clock: Clock;
+  way: Way;
+  leadS: number;
   random: Random;
   directory: string;
   sandbox: Sandbox;

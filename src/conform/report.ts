@@ -12,8 +12,12 @@ export function lineOf({ id, does, verdict }: Pick<Judgement, 'id' | 'does' | 'v
 export function textOf(report: Report): string {
   const lines = report.behaviours.map((each) => {
     const saw = each.verdict === 'passed' ? '' : `\n                ${each.saw}`;
+    const printed =
+      each.printed === null
+        ? ''
+        : `\n                It printed: ${each.printed.replaceAll('\n', `\n${' '.repeat(28)}`)}`;
     const mend = each.mend === null ? '' : `\n                ${each.mend} (${MANUAL}#${each.chapter})`;
-    return `${lineOf(each)}${saw}${mend}\n`;
+    return `${lineOf(each)}${saw}${printed}${mend}\n`;
   });
   return `${lines.join('')}\n${verdictOf(report)}\n`;
 }
@@ -32,7 +36,7 @@ function verdictOf(report: Report): string {
 
 /** Returns the certificate as an HTML page that loads no other files. */
 export function certificateOf(report: Report, till: string): string {
-  const { version, at, seed, way, command, behaviours } = report;
+  const { version, at, seed, way, leadS, command, behaviours } = report;
   const title = hasPassed(report) ? 'passed' : 'did not pass';
   const rows = behaviours.map(
     ({ id, does, verdict, saw }) =>
@@ -42,6 +46,7 @@ export function certificateOf(report: Report, till: string): string {
     ['Till', till],
     ['Started by', command === null ? 'a person' : command.join(' ')],
     ['Way in', way],
+    ['Lead', `${leadS} s`],
     ['Date', at],
     ['tillsync', version],
     ['Seed', String(seed)],

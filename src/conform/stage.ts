@@ -18,6 +18,11 @@ const SENT_MS = 5_000;
 const LOOK_MS = 40;
 const READERS_EVERY_MS = 500;
 
+/** Whether two quantities are equal but for the last digits of a sum of fractions. */
+function isSame(one: number | undefined, other: number): boolean {
+  return one !== undefined && Math.abs(one - other) < 1e-6;
+}
+
 /** Thrown if the till failed a behaviour. The message says what the till did. */
 export class Failing extends Error {}
 
@@ -50,6 +55,8 @@ export class Stage {
   lostIn: number | undefined;
   /** Id of the running behaviour. */
   playing = 0;
+  /** Whether the till has acknowledged an order. */
+  hasAcknowledged = false;
   #firstPatienceMs: number;
 
   constructor(place: Place, till: Till | undefined, signal: AbortSignal, firstPatienceMs: number) {
@@ -96,6 +103,7 @@ export class Stage {
     const isThrough = await this.until(() => this.acks(internalOrderId).length > 0, limitMs);
     if (isThrough) {
       this.#firstPatienceMs = 0;
+      this.hasAcknowledged = true;
       this.lostIn = undefined;
       return;
     }
@@ -169,16 +177,17 @@ export class Stage {
    * not.
    */
   async counted(article: Article, qty: number, what: string): Promise<string> {
-    await this.until(() => this.count(article) === qty);
+    const isRight = () => isSame(this.count(article), qty);
+    await this.until(isRight);
     const found = this.count(article);
-    if (found === qty) return `${what}: counted ${qty}.`;
+    if (isRight()) return `${what}: counted ${qty}.`;
     const seen = found === undefined ? 'no count came' : `the last count was ${found}`;
     throw new Failing(`${what}: ${seen}, right is ${qty}.`);
   }
 
   /** Returns a sentence that says that every count was `qty`. Throws `Failing` if one was not. */
   stays(article: Article, qty: number, what: string): string {
-    const other = this.counts(article).find((count) => count.qty !== qty);
+    const other = this.counts(article).find((count) => !isSame(count.qty, qty));
     if (!other) return `${what}: the count stayed ${qty}.`;
     throw new Failing(`${what}: ${other.qty} was handed over, right is ${qty}.`);
   }

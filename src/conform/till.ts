@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { cleaned } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 
 /** Pause before an ended command is started again, so that a till may also be a command that runs once and ends. */
@@ -8,9 +9,10 @@ const REST_MS = 500;
 /** If the command ends this many times in a row, each time with a fault and within `SOON_MS`, it counts as broken. */
 const ENDS_MAX = 5;
 const SOON_MS = 3_000;
-const SAID_MAX = 3_000;
-/** Matches the line of a stack trace that has the error's message. */
-const ERROR_LINE = /^\S*(error|exception|fatal)/i;
+/** Number of last characters of the till's output that are kept, and of last lines that are shown. */
+const SAID_MAX = 4_000;
+const LINES_MAX = 5;
+const LINE_MAX = 300;
 /** Clock ticks per second in /proc. It is 100 on every Linux on which Node runs. */
 const TICKS_A_SECOND = 100;
 
@@ -28,18 +30,46 @@ export class Till {
   #running: Promise<void> | undefined;
   #stop = new AbortController();
   #badEnds = 0;
+  /** Why the program could not be executed at all, and how it ended last. */
+  #fault: NodeJS.ErrnoException | undefined;
+  #ended = '';
+  /** End of the till's output, and number of characters that it has printed in all. */
   #said = '';
+  #saidLength = 0;
 
   constructor(options: TillOptions) {
     this.#options = options;
   }
 
-  /** Reason why the till is no longer started again; undefined if it still is. */
+  /**
+   * Reason why the till is no longer started again, in one sentence, with its last output; undefined if it still is.
+   */
   get broken(): string | undefined {
+    const [program = ''] = this.#options.command;
+    if (this.#fault) return `The till can't be started: ${reasonOf(this.#fault, program)}.`;
     if (this.#badEnds < ENDS_MAX) return undefined;
-    const lines = this.#said.trim().split('\n');
-    const last = lines.findLast((line) => ERROR_LINE.test(line)) ?? lines.at(-1);
-    return `The command ended ${ENDS_MAX} times with a fault, each within ${SOON_MS / 1000} s.${last && ` It said: ${last}`}`;
+    const said = this.printedSince(0);
+    const why = `The till stopped ${ENDS_MAX} times in a row within ${SOON_MS / 1000} seconds of its start, the last time with ${this.#ended}.`;
+    return said === null ? `${why} It printed nothing.` : `${why} It printed: ${said}`;
+  }
+
+  /** Number of characters that the till has printed so far, on standard output and standard error. */
+  get printed(): number {
+    return this.#saidLength;
+  }
+
+  /**
+   * Returns the last lines that the till printed after its first `printed` characters, separated by line feeds; null if
+   * there are none.
+   */
+  printedSince(printed: number): string | null {
+    const length = Math.min(this.#said.length, this.#saidLength - printed);
+    const lines = this.#said
+      .slice(this.#said.length - length)
+      .split('\n')
+      .map((line) => cleaned(line.trimEnd(), LINE_MAX))
+      .filter((line) => line !== '');
+    return lines.length === 0 ? null : lines.slice(-LINES_MAX).join('\n');
   }
 
   start(): void {
@@ -70,7 +100,7 @@ export class Till {
 
   async #keepRunning(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
-    while (!signal.aborted && this.#badEnds < ENDS_MAX) {
+    while (!signal.aborted && this.#badEnds < ENDS_MAX && !this.#fault) {
       const startMs = clock.monotonicMs();
       const code = await this.#run();
       const isBad = code !== 0 && clock.monotonicMs() - startMs < SOON_MS;
@@ -92,15 +122,17 @@ export class Till {
     this.#child = child;
     const hear = (text: Buffer) => {
       this.#said = (this.#said + text).slice(-SAID_MAX);
+      this.#saidLength += text.toString().length;
     };
     child.stdout.on('data', hear);
     child.stderr.on('data', hear);
     try {
       // `exit` is awaited and not `close`, because a child of the till may keep the pipe open.
-      const [code] = (await once(child, 'exit')) as [number | null];
+      const [code, killedBy] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
+      this.#ended = code === null ? `signal ${killedBy}` : `exit code ${code}`;
       return code;
     } catch (error) {
-      this.#said = error instanceof Error ? error.message : String(error);
+      this.#fault = error as NodeJS.ErrnoException;
       return 1;
     } finally {
       this.#killGroup();
@@ -116,4 +148,11 @@ export class Till {
       // The process ended by itself.
     }
   }
+}
+
+/** Returns why a program cannot be executed, as the rest of a sentence. */
+function reasonOf({ code, message }: NodeJS.ErrnoException, program: string): string {
+  if (code === 'ENOENT') return `there is no program "${program}"`;
+  if (code === 'EACCES') return `there is no permission to run "${program}" (EACCES)`;
+  return `${code ?? message}, program "${program}"`;
 }

@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { CommandGate, Gate } from '../../src/conform/gate.ts';
+import { ARGUMENTS, CommandGate, Gate } from '../../src/conform/gate.ts';
 import { Readers } from '../../src/conform/mirror-readers.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 
@@ -62,6 +62,18 @@ it('refuses as a busy tillsync does, and is cut off as a stopped one', async () 
   expect(gate.asked.map(({ status }) => status)).toEqual([429, 200, 0, 200]);
 });
 
+it('holds what is handed over, and passes it on afterwards', async () => {
+  const { gate, url } = await gateBefore();
+  const release = gate.hold();
+  const held = post(`${url}/v1/orders/ack`, ['a']);
+  expect((await fetch(`${url}/v1/orders`)).status).toBe(200);
+  await expect.poll(() => gate.held).toBe(1);
+  expect(gate.asked.map(({ path }) => path)).toEqual(['/v1/orders']);
+  release();
+  expect((await held).status).toBe(207);
+  expect(gate.asked.map(({ path }) => path)).toEqual(['/v1/orders', '/v1/orders/ack']);
+});
+
 it('tells a read that is kept open from many short ones', () => {
   const readers = new Readers();
   const php = { pid: 7, program: 'php' };
@@ -85,7 +97,9 @@ it('runs the commands of a till on the kit, notes them and their files, and refu
   expect(type(['push', 'stock', counts])).toEqual([0, `it's.toml: push stock ${counts}\n`]);
   expect(type(['push', 'stock', '-'], 'odd,2\n')).toEqual([0, "it's.toml: push stock -\nodd,2\n"]);
   expect(type(['order', 'list', "a 'b'  c"])).toEqual([0, "it's.toml: order list a 'b'  c\n"]);
-  expect([commands.arrived, commands.filesWith('odd'), commands.filesWith('odd,2')]).toEqual([3, 2, 1]);
+  expect([commands.arrived, commands.textsWith('odd').length, commands.textsWith('odd,2').length]).toEqual([
+    3, 2, 1,
+  ]);
 
   commands.refuse(true);
   expect(type(['feed', 'ack'], '["a"]')).toEqual([1, '']);
@@ -93,4 +107,7 @@ it('runs the commands of a till on the kit, notes them and their files, and refu
   commands.refuse(false);
   expect(type(['feed', 'ack'], '["a"]')).toEqual([0, 'it\'s.toml: feed ack\n["a"]']);
   expect([commands.arrived, commands.refused]).toEqual([6, 1]);
+  expect(commands.textsWith('["a"]')).toEqual(['["a"]']);
+  expect(type(['feed', 'ack', 'a', '--seq', '7'])[0]).toBe(0);
+  expect(commands.textsWith('--seq')).toEqual([`${ARGUMENTS}\nfeed\nack\na\n--seq\n7\n`]);
 });

@@ -134,8 +134,9 @@ static class Till {
             File.AppendAllText(Report, "booked\t" + row[0] + "\t" + row[1] + "\n");
             Run(till, "UPDATE tickets SET booked = ? WHERE order_id = ?", row[1], row[0]);
         }
-        string now = DateTime.UtcNow.ToString("yyyy-MM-ddTHH:mm:ss.fff", CultureInfo.InvariantCulture) + "Z";
-        foreach (var row in Run(till, "SELECT order_id FROM tickets WHERE prepared = 0 AND (due IS NULL OR due <= ?)", now)) {
+        double lead = Number(Env("TILL_LEAD") ?? "0");       // Seconds before its time.
+        string latest = DateTime.UtcNow.AddSeconds(lead).ToString("yyyy-MM-ddTHH:mm:ss.fff", CultureInfo.InvariantCulture) + "Z";
+        foreach (var row in Run(till, "SELECT order_id FROM tickets WHERE prepared = 0 AND (due IS NULL OR due <= ?)", latest)) {
             File.AppendAllText(Report, "prepare\t" + row[0] + "\n");
             Run(till, "UPDATE tickets SET prepared = 1 WHERE order_id = ?", row[0]);
         }

@@ -64,16 +64,20 @@ end;
 
 function RowsOf(const Name: string): TRows;
 var
+  Text: TStringStream;
   Lines: TStringList;
   I: Integer;
 begin
+  Text := TStringStream.Create('');
   Lines := TStringList.Create;
   try
-    Lines.LoadFromFile(Env(Name));
+    Text.LoadFromFile(Env(Name));
+    Lines.Text := Copy(Text.DataString, 1, LastDelimiter(#10, Text.DataString));  // No line that is still being written.
     SetLength(Result, Lines.Count);
     for I := 0 to Lines.Count - 1 do Result[I] := TRow(Lines[I].Split([#9]));
   finally
     Lines.Free;
+    Text.Free;
   end;
 end;
 
@@ -205,15 +209,16 @@ end;
 procedure PrintTickets;
 var
   Row: TRow;
-  Now: string;
+  Latest: string;
 begin
   for Row in Run(Ledger, 'SELECT order_id, total FROM tickets WHERE booked IS NOT total', []) do
   begin
     Append('booked' + #9 + Row[0] + #9 + Row[1]);
     Run(Ledger, 'UPDATE tickets SET booked = ? WHERE order_id = ?', [Row[1], Row[0]]);
   end;
-  Now := FormatDateTime('yyyy-mm-dd"T"hh:nn:ss.zzz"Z"', LocalTimeToUniversal(SysUtils.Now));
-  for Row in Run(Ledger, 'SELECT order_id FROM tickets WHERE prepared = 0 AND due <= ?', [Now]) do
+  Latest := FormatDateTime('yyyy-mm-dd"T"hh:nn:ss.zzz"Z"',
+    IncSecond(LocalTimeToUniversal(Now), StrToIntDef(Env('TILL_LEAD'), 0)));  // Seconds before its time.
+  for Row in Run(Ledger, 'SELECT order_id FROM tickets WHERE prepared = 0 AND due <= ?', [Latest]) do
   begin
     Append('prepare' + #9 + Row[0]);
     Run(Ledger, 'UPDATE tickets SET prepared = 1 WHERE order_id = ?', [Row[0]]);

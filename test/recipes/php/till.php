@@ -116,8 +116,9 @@ function printTickets(SQLite3 $till): void {
         file_put_contents(getenv('TILL_REPORT'), "booked\t{$row['order_id']}\t{$row['total']}\n", FILE_APPEND);
         run($till, 'UPDATE tickets SET booked = ? WHERE order_id = ?', [$row['total'], $row['order_id']]);
     }
-    $now = (new DateTime('now', new DateTimeZone('UTC')))->format('Y-m-d\TH:i:s.v\Z');
-    foreach (run($till, 'SELECT order_id FROM tickets WHERE prepared = 0 AND (due IS NULL OR due <= ?)', [$now]) as $row) {
+    $lead = (int) getenv('TILL_LEAD');                       // Seconds before its time.
+    $latest = (new DateTime("now +$lead seconds", new DateTimeZone('UTC')))->format('Y-m-d\TH:i:s.v\Z');
+    foreach (run($till, 'SELECT order_id FROM tickets WHERE prepared = 0 AND (due IS NULL OR due <= ?)', [$latest]) as $row) {
         file_put_contents(getenv('TILL_REPORT'), "prepare\t{$row['order_id']}\n", FILE_APPEND);
         run($till, 'UPDATE tickets SET prepared = 1 WHERE order_id = ?', [$row['order_id']]);
     }

@@ -65,9 +65,10 @@ def sell_and_prepare():
     """Notes new sales over the counter, and reports the orders whose time has come."""
     for number, sku, qty in rows_of('TILL_SALES'):
         db.execute('INSERT OR IGNORE INTO taken VALUES (?, 0, ?, ?)', ('sale ' + number, sku, float(qty)))
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='milliseconds')
+    lead = datetime.timedelta(seconds=float(ENV.get('TILL_LEAD', 0)))  # Prepared this long before its time.
+    latest = (datetime.datetime.now(datetime.timezone.utc) + lead).isoformat(timespec='milliseconds')
     due = 'SELECT order_id FROM bookings WHERE prepared = 0 AND (due IS NULL OR due <= ?)'
-    for (order_id,) in db.execute(due, (now,)).fetchall():
+    for (order_id,) in db.execute(due, (latest,)).fetchall():
         report('prepare', order_id)
         db.execute('UPDATE bookings SET prepared = 1 WHERE order_id = ?', (order_id,))
 

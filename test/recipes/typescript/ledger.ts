@@ -9,6 +9,7 @@ const {
   TILL_ARTICLES = '',
   TILL_SALES = '',
   TILL_REPORT = '',
+  TILL_LEAD = '0',
 } = process.env;
 const OWN_SKU = '(SELECT CASE count(*) WHEN 1 THEN min(sku) END FROM stock WHERE external_id = ?)';
 const TAKES_NOTHING = ['pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'];
@@ -84,12 +85,16 @@ function bookOne({ seq, orderId, order }: Event) {
   run('UPDATE place SET seq = ?', seq);
 }
 
-/** Records new sales over the counter, and reports the orders that must be prepared now. */
+/**
+ * Records new sales over the counter, and reports the orders that must be prepared now: TILL_LEAD seconds before their
+ * time.
+ */
 export function sellAndPrepare() {
   for (const [number = '', sku = '', qty] of rowsOf(TILL_SALES))
     run('INSERT OR IGNORE INTO taken VALUES (?, 0, ?, ?)', `sale ${number}`, sku, Number(qty));
   const due = 'SELECT order_id AS id FROM bookings WHERE prepared = 0 AND (due IS NULL OR due <= ?)';
-  for (const { id } of all<{ id: string }>(due, new Date().toISOString())) {
+  const latest = new Date(Date.now() + Number(TILL_LEAD) * 1_000).toISOString();
+  for (const { id } of all<{ id: string }>(due, latest)) {
     report('prepare', id);
     run('UPDATE bookings SET prepared = 1 WHERE order_id = ?', id);
   }
