@@ -149,7 +149,10 @@ const DOORS: Record<string, readonly string[]> = {
     'state',
     'daemon-request',
   ],
-  api: ['local-api', 'metrics', 'page-routes', 'change-schemas', 'schemas', 'server', 'status-routes'],
+  api: [
+    ...['local-api', 'metrics', 'page-routes', 'change-schemas', 'schemas', 'server', 'status-routes'],
+    'status-schemas',
+  ],
   support: [
     ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff', 'doctor/check'],
     ...[

@@ -3,7 +3,7 @@ import { whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { branchBoard } from '../link/branch-status.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
-import { branchesAnswer } from './schemas.ts';
+import { branchesAnswer } from './status-schemas.ts';
 
 /** Returns the route `GET /branches`, which only a hub has. */
 export function branchRoutes({ services: { config, mirror, state }, clock }: LocalApiOptions): ApiFamily {

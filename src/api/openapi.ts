@@ -14,6 +14,7 @@ import { type ApiFamily, type ApiRoute, TAGS } from './api.ts';
 import * as changes from './change-schemas.ts';
 import examples from './examples.json' with { type: 'json' };
 import * as api from './schemas.ts';
+import * as status from './status-schemas.ts';
 
 /**
  * Schemas of requests, by name in the OpenAPI document. They are closed: a request with an unknown property is refused.
@@ -69,12 +70,12 @@ const ANSWERS = {
   ChangeConflict: changes.changeConflict,
   Discarded: changes.discardAnswer,
   Released: changes.releaseAnswer,
-  Finding: api.finding,
-  Verdict: api.verdict,
+  Finding: status.finding,
+  Verdict: status.verdict,
   OutboxCounts: api.outboxCounts,
-  Status: api.statusAnswer,
+  Status: status.statusAnswer,
   BranchStatus: branchStatus,
-  BranchList: api.branchesAnswer,
+  BranchList: status.branchesAnswer,
   HookEvent: api.hookEvent,
   RejectedChangeEvent: changes.rejectedChangeEvent,
 };

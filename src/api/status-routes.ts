@@ -9,7 +9,7 @@ import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../h
 import { AccessGate, type AccessOptions, requireRight } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import type { LoopBeat } from './metrics.ts';
-import { statusAnswer } from './schemas.ts';
+import { statusAnswer } from './status-schemas.ts';
 
 /** Returns the route `GET /status`. */
 export function statusRoutes(options: LocalApiOptions): ApiFamily {

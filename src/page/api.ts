@@ -1,15 +1,16 @@
 import type * as z from 'zod';
 import type * as changes from '../api/change-schemas.ts';
 import type * as api from '../api/schemas.ts';
+import type * as status from '../api/status-schemas.ts';
 
-export type StatusAnswer = z.output<typeof api.statusAnswer>;
+export type StatusAnswer = z.output<typeof status.statusAnswer>;
 export type BoardAnswer = z.output<typeof api.boardAnswer>;
 export type TrendsAnswer = z.output<typeof api.trendsAnswer>;
 export type FoundOrders = z.output<typeof api.foundOrders>;
 export type OrderAnswer = z.output<typeof api.orderAnswer>;
 export type OrderExplained = z.output<typeof api.orderExplanation>;
 export type StocksExplained = z.output<typeof api.stockExplanations>;
-export type BranchesAnswer = z.output<typeof api.branchesAnswer>;
+export type BranchesAnswer = z.output<typeof status.branchesAnswer>;
 export type Branch = BranchesAnswer['branches'][number];
 export type Change = z.output<typeof changes.change>;
 export type OutboxAnswer = z.output<typeof changes.outboxPage>;

@@ -9,8 +9,8 @@ import {
   feedPage,
   orderAnswer,
   productPage,
-  statusAnswer,
 } from '../../src/api/schemas.ts';
+import { statusAnswer } from '../../src/api/status-schemas.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
 import { sampleChange } from './api-samples.ts';

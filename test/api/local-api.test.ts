@@ -19,11 +19,11 @@ import {
   foundOrders,
   orderAnswer,
   productPage,
-  statusAnswer,
   toBookPage,
   trendsAnswer,
 } from '../../src/api/schemas.ts';
 import { createLocalServer } from '../../src/api/server.ts';
+import { statusAnswer } from '../../src/api/status-schemas.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { keyDigest, type Right } from '../../src/db/api-keys.ts';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
