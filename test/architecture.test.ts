@@ -60,6 +60,7 @@ const RULES = [
   'outbox/guards.ts',
   'outbox/hold-back.ts',
   'hooks/hook.ts',
+  'hooks/preparation.ts',
   'health/facts.ts',
   'health/hub-findings.ts',
   'health/retention-rules.ts',
@@ -118,7 +119,10 @@ const DOORS: Record<string, readonly string[]> = {
     ],
     ...['repositories', 'undo'],
   ],
-  hooks: ['deliveries', 'hook', 'hook-loop', 'hook-cursors', 'hook-test', 'receivers'],
+  hooks: [
+    ...['deliveries', 'hook', 'hook-loop', 'hook-cursors', 'hook-rows', 'hook-test', 'prepared-orders'],
+    'receivers',
+  ],
   health: [
     ...[
       'metrics-format',

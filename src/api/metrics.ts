@@ -1,5 +1,11 @@
 import { statSync } from 'node:fs';
-import { configuredBranches, fromState, mirrorCounts, verdictOn } from '../app/read-only-services.ts';
+import {
+  configuredBranches,
+  fromState,
+  mirrorCounts,
+  preparationContext,
+  verdictOn,
+} from '../app/read-only-services.ts';
 import type { Services } from '../app/services.ts';
 import { storagePaths, storageSpace } from '../app/storage.ts';
 import { type BranchMapping, branchMappings, MAPPINGS_FOR_MS } from '../catalog/unmapped.ts';
@@ -120,9 +126,15 @@ function unmappedFamily(mappings: readonly BranchMapping[]): MetricFamily {
   );
 }
 
-function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: Clock): MetricFamily[] {
+function hookFamilies(
+  mirror: Mirror,
+  config: Pick<Config, 'hooks' | 'branches' | 'link' | 'orders'>,
+  clock: Clock,
+): MetricFamily[] {
+  const { hooks } = config;
   if (hooks.length === 0) return [];
-  const found = mirror.read((db) => statusesOf(db, hooks));
+  const context = preparationContext(config, mirror, clock);
+  const found = mirror.read((db) => statusesOf(db, hooks, context));
   // A hook that gets several kinds of events has one value for all of them.
   const each = (of: (hook: HookStatus) => number, join: (...values: number[]) => number) => {
     const values = hooks.map(({ name }) => [name, join(...found.filter((one) => one.name === name).map(of))]);

@@ -13,6 +13,7 @@ import { productItem, stockItem } from '../outbox/change.ts';
 import { type ApiFamily, type ApiRoute, TAGS } from './api.ts';
 import * as changes from './change-schemas.ts';
 import examples from './examples.json' with { type: 'json' };
+import { preparationEvent } from './preparation-schema.ts';
 import * as api from './schemas.ts';
 import * as status from './status-schemas.ts';
 
@@ -77,6 +78,7 @@ const ANSWERS = {
   BranchStatus: branchStatus,
   BranchList: status.branchesAnswer,
   HookEvent: api.hookEvent,
+  PreparationEvent: preparationEvent,
   RejectedChangeEvent: changes.rejectedChangeEvent,
 };
 
@@ -137,7 +139,11 @@ export function openApiDocument(families: readonly ApiFamily[], version: string)
     security: [{}, { bearer: [] }, { apiKey: [] }],
     tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
     paths,
-    webhooks: { orderEvent: { post: orderHook(named) }, rejectedChange: { post: changeHook(named) } },
+    webhooks: {
+      orderEvent: { post: orderHook(named) },
+      preparationEvent: { post: preparationHook(named) },
+      rejectedChange: { post: changeHook(named) },
+    },
     components: {
       schemas: named.schemas(),
       responses: Object.fromEntries(refusals),
@@ -230,6 +236,17 @@ function orderHook(named: Names): Json {
     summary: 'One event of an order, sent to the address of a hook',
     description: HOOK_PROMISE,
     ...hookParts(named.ref(api.hookEvent, 'output'), examples.orderEvent.request),
+  };
+}
+
+/** Returns the document's entry for the POST of an event of a preparation to a hook. */
+function preparationHook(named: Names): Json {
+  return {
+    operationId: 'preparationEvent',
+    tags: ['orders'],
+    summary: 'An order is to be prepared, changed after that, or is not to be prepared any more',
+    description: `${HOOK_PROMISE} Each of them is sent once for one state of an order, also after a restore.`,
+    ...hookParts(named.ref(preparationEvent, 'output'), examples.preparationEvent.request),
   };
 }
 

@@ -12,6 +12,7 @@ import type { DiskSpace, Facts } from '../health/facts.ts';
 import type { HeartbeatMemory } from '../health/heartbeat.ts';
 import { CurrentAssessment } from '../health/notifier.ts';
 import { assess, type Verdict, verdictOf } from '../health/verdict.ts';
+import type { PreparationContext } from '../hooks/prepared-orders.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
@@ -95,6 +96,16 @@ export function configuredBranches(
     return [{ subsidiaryId, externalId: subsidiaryId === link.branch ? null : link.branch }];
   }
   return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
+}
+
+/** Returns what decides, beside the mirror, when orders are to be prepared. */
+export function preparationContext(
+  config: Pick<Config, 'branches' | 'link' | 'orders'>,
+  mirror: Pick<Mirror, 'read'>,
+  clock: Pick<Clock, 'nowMs'>,
+): PreparationContext {
+  const branches = configuredBranches(config, mirror);
+  return { nowMs: clock.nowMs(), timezone: config.orders.timezone, branches };
 }
 
 /**

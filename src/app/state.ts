@@ -5,7 +5,7 @@ import { RequestRows } from '../db/daemon-requests.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import { openStateFile } from '../db/state-file.ts';
 import { AlarmRows } from '../health/notification-policy.ts';
-import { HookRows } from '../hooks/hook-cursors.ts';
+import { HookRows } from '../hooks/hook-rows.ts';
 import { HubRows, LinkKeyRows, LinkWayRows } from '../link/hub-state.ts';
 import { CallbackRows } from '../orders/callback-log.ts';
 import { EventCursorRows } from '../orders/mirror-file.ts';

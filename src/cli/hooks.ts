@@ -1,8 +1,9 @@
 import { programVersion } from '../app/installation.ts';
+import { preparationContext } from '../app/read-only-services.ts';
 import { loadSetup } from '../config/config.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import { HOOK_EVENTS } from '../core/values.ts';
+import { type EventName, feedOf, HOOK_EVENTS } from '../core/values.ts';
 import { DELIVERIES_KEPT, type Delivery } from '../hooks/deliveries.ts';
 import type { HookStatus } from '../hooks/hook.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
@@ -32,8 +33,10 @@ const list = command({
     withReaders(call, async ({ mirror }, config) => {
       const { newestOf, statusesOf } = await import('../hooks/hook-cursors.ts');
       const newestSeq = mirror.orders.newestSeq();
-      const newestSettledSeq = mirror.read((db) => newestOf(db, 'change.rejected'));
-      const hooks = mirror.read((db) => statusesOf(db, config.hooks));
+      const settled = { name: '', event: 'change.rejected' } as const;
+      const newestSettledSeq = mirror.read((db) => newestOf(db, settled));
+      const context = preparationContext(config, mirror, call.cli.clock);
+      const hooks = mirror.read((db) => statusesOf(db, config.hooks, context));
       const json = { newestSeq, newestSettledSeq, hooks };
       if (hooks.length === 0) return { json, above: 'No hooks are configured.\n' };
       return {
@@ -76,8 +79,8 @@ function hooksText(
   return getsChanges ? `${newest}Newest settled change: ${newestSettledSeq}\n` : newest;
 }
 
-/** Singular noun for each kind of event, from which `counted` makes texts such as `2 rejected changes`. */
-const NOUN = { order: 'event', 'change.rejected': 'rejected change' } as const;
+/** Returns the singular noun of a kind of event, from which `counted` makes texts such as `2 rejected changes`. */
+const nounOf = (event: EventName) => (event === 'change.rejected' ? 'rejected change' : 'event');
 
 const test = command({
   description: 'Send a test event to a hook and show what it answers; its place stays',
@@ -85,6 +88,7 @@ const test = command({
     'hooks test printer',
     'hooks test printer --order 1005',
     'hooks test till --event change.rejected',
+    'hooks test printer --event order.changed',
     'hooks test printer --json',
   ],
   argument: NAME,
@@ -101,7 +105,7 @@ const test = command({
     const { timeoutMs, url, command: words } = hook;
     const { order: word } = call.options;
     const event = namedEvent(hook, call.options.event);
-    if (word !== undefined && event !== 'order') {
+    if (word !== undefined && event === 'change.rejected') {
       throw new TillsyncError('usage', `--order is for events of orders, not for ${event}.`);
     }
     becomeOwner(call, config, false);
@@ -151,14 +155,25 @@ const skip = command({
   },
   async run(call) {
     const { namedEvent, namedHook } = await import('../hooks/hook-test.ts');
-    const { newestOf, skipWaiting } = await import('../hooks/hook-cursors.ts');
-    return withServices(call, async ({ services: { stores }, config }) => {
+    const { cursorOf, newestOf, skipWaiting } = await import('../hooks/hook-cursors.ts');
+    const { decideWaiting } = await import('../hooks/prepared-orders.ts');
+    return withServices(call, async ({ services: { stores, mirror }, config }) => {
       const hook = namedHook(config, call.argument);
       const event = namedEvent(hook, call.options.event);
+      const key = { name: hook.name, event: feedOf(event) };
       const { to = null } = call.options;
+      const { clock } = call.cli;
+      const context = preparationContext(config, mirror, clock);
       const passed = await stores.write(({ db, audit }) => {
-        const found = skipWaiting(db, hook, event, to === 'newest' ? newestOf(db, event) : to);
-        const detail = `${counted(found?.skipped ?? 0, NOUN[event])} passed over, up to ${found?.seq}`;
+        const cursor = key.event === 'order.prepare' ? cursorOf(db, key) : undefined;
+        if (cursor && typeof to !== 'number') {
+          const { seq, orderSeq, newsFrom } = cursor;
+          const all = to === 'newest';
+          const after = { seq, orderSeq: orderSeq ?? 0, newsFrom, all, at: isoUtc(clock.nowMs()) };
+          decideWaiting(db, hook, after, context);
+        }
+        const found = skipWaiting(db, hook, key.event, to === 'newest' ? newestOf(db, key) : to);
+        const detail = `${counted(found?.skipped ?? 0, nounOf(event))} passed over, up to ${found?.seq}`;
         const auditEvent = { who: call.cli.who, action: 'hooks.skip', subject: hook.name, detail } as const;
         if (found && found.skipped > 0) audit.note(auditEvent);
         return found;
@@ -168,7 +183,7 @@ const skip = command({
       const text =
         skipped === 0
           ? `Nothing waits for ${hook.name} up to there; its place is ${seq}.\n`
-          : `${hook.name} goes on after ${seq}; ${counted(skipped, NOUN[event])} passed over.\n`;
+          : `${hook.name} goes on after ${seq}; ${counted(skipped, nounOf(event))} passed over.\n`;
       return { json: { hook: hook.name, event, ...passed }, text };
     });
   },
@@ -184,7 +199,7 @@ const deliveries = command({
   ],
   argument: NAME,
   options: { '--failed': 'only those of which a try failed', '--limit <n>': LIMIT },
-  more: `\nThe last ${DELIVERIES_KEPT} of each hook are kept, and as many of rejected changes. What waits is in \`hooks list\`.`,
+  more: `\nThe last ${DELIVERIES_KEPT} of each hook are kept, and as many of rejected changes and of orders to prepare. What waits is in \`hooks list\`.`,
   async run(call) {
     const { namedHook } = await import('../hooks/hook-test.ts');
     const { deliveriesOf } = await import('../hooks/deliveries.ts');
@@ -208,7 +223,8 @@ function deliveriesText(found: readonly Delivery[], timezone: string): string {
       EVENT: 'seq',
       'ORDER OR CHANGE': ({ code, orderId, changeId }) =>
         changeId === null ? (code ?? orderId) : `change ${changeId}`,
-      STATUS: ({ event, status }) => (event === 'order' ? status : 'rejected'),
+      STATUS: ({ event, status }) =>
+        event === 'order' ? status : event === 'change.rejected' ? 'rejected' : event,
       TRIES: 'tries',
       TAKEN: ({ taken }) => (taken ? 'yes' : 'NO'),
       ANSWER: 'answer',
@@ -250,18 +266,19 @@ only the newest event is kept; a change goes again as long as it is rejected.`,
       const { clock, who } = call.cli;
       const hook = namedHook(config, call.argument);
       const event = namedEvent(hook, call.options.event);
-      const plan = stores.read(({ db }) => resendingFrom(db, hook, event, from)) ?? notBegun(hook.name);
+      const feed = feedOf(event);
+      const plan = stores.read(({ db }) => resendingFrom(db, hook, feed, from)) ?? notBegun(hook.name);
       if (plan.events === 0) {
         const text = `Nothing from event ${from} to ${plan.seq} is for ${hook.name}, so nothing is sent.\n`;
         return { json: { hook: hook.name, event, ...plan, sent: false }, text };
       }
       const go = plan.events === 1 ? 'goes' : 'go';
-      const what = `${counted(plan.events, NOUN[event])} ${go} to ${hook.name} once more, from ${plan.first} to ${plan.seq}, before what waits.`;
+      const what = `${counted(plan.events, nounOf(event))} ${go} to ${hook.name} once more, from ${plan.first} to ${plan.seq}, before what waits.`;
       if (!yes) await confirm(call.cli, what);
       const done = await stores.write(({ db, audit }) => {
-        const found = resendingFrom(db, hook, event, from) ?? notBegun(hook.name);
-        rewind(db, { name: hook.name, event }, { from, at: isoUtc(clock.nowMs()) });
-        const detail = `${counted(found.events, NOUN[event])} again, from ${found.first}`;
+        const found = resendingFrom(db, hook, feed, from) ?? notBegun(hook.name);
+        rewind(db, { name: hook.name, event: feed }, { from, at: isoUtc(clock.nowMs()) });
+        const detail = `${counted(found.events, nounOf(event))} again, from ${found.first}`;
         audit.note({ who, action: 'hooks.send', subject: hook.name, detail });
         return found;
       });

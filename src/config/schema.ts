@@ -461,14 +461,16 @@ export const FILE = z.object({
   hooks: key(
     value.hooks,
     [],
-    'Who gets each event of an order or rejected change, one table each. name: names its place in the feed; renamed, it begins anew. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME where there is one; an address that holds a token stands in the secret hook-NAME-url, which takes the place of url. Or command: a program and its arguments, which gets the same JSON on standard input and ends with 0 once it is done; no shell reads them, and it runs as the user of tillsync. events: what it gets, "order" for each event of an order, "change.rejected" for each change of a stock or product that was rejected; ["order"] without it. statuses: only events of orders in these; [] for every one. from: where a new hook begins, "now" or "start". timeout: how long one try may take. store = true, at a hub with hub.store: only orders of that shop. Try it with: tillsync hooks test NAME',
+    'Receivers of events, one table each. name: identifies its place in the feed; a renamed hook starts again. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME if there is one; an address with a token belongs in the secret hook-NAME-url, which replaces url. Or command: a program and its arguments, which gets the same JSON on standard input and exits with 0 when it is done; no shell reads them, and it runs as the user of tillsync. events: "order" for each event of an order; for a kitchen, "order.prepare" once when an order is paid and due, "order.changed" when its lines, time or place change after that, "order.undone" when it is cancelled or moves to another branch; "change.rejected" for each rejected change of a stock or product; default ["order"]. prepare_before: how long before it is due a scheduled order is prepared. statuses: only events of orders in these, and orders are prepared from the first of these on; [] for all. from: where a new hook starts, "now" or "start". timeout: how long one try may take. store = true, at a hub with hub.store: only orders of that shop. To try it, run: tillsync hooks test NAME',
     {
       example: [
         {
           name: 'printer',
           url: 'http://192.168.1.20:9000/orders',
           command: [],
-          statuses: ['payment-approved'],
+          events: ['order.prepare', 'order.changed', 'order.undone'],
+          prepare_before: '20m',
+          statuses: [],
           from: 'now',
           timeout: '30s',
         },

@@ -334,6 +334,7 @@ export const HOOK_KEYS: readonly string[] = [
   'command',
   'events',
   'statuses',
+  'prepare_before',
   'from',
   'timeout',
   'store',
@@ -371,6 +372,7 @@ const hook = z
         ),
         [],
       ),
+      prepare_before: z.prefault(duration(0, 7 * 24 * 3600 * SECOND), '20m'),
       from: z.prefault(oneOf('now', 'start'), 'now'),
       timeout: z.prefault(duration(SECOND, 5 * 60 * SECOND), '30s'),
       store: boolean.optional(),
@@ -381,11 +383,18 @@ const hook = z
     path: ['url'],
     error: 'an address, or a command beside it, and not both',
   })
-  .refine(({ events, statuses }) => statuses.length === 0 || events.includes('order'), {
-    path: ['statuses'],
-    error: '[], because a hook without "order" in events gets no order',
-  })
-  .transform(({ timeout: timeoutMs, ...rest }) => ({ ...rest, timeoutMs }));
+  .refine(
+    ({ events, statuses }) => statuses.length === 0 || events.some((each) => each !== 'change.rejected'),
+    {
+      path: ['statuses'],
+      error: '[], because a hook with only "change.rejected" in events gets no order',
+    },
+  )
+  .transform(({ timeout: timeoutMs, prepare_before: prepareBeforeMs, ...rest }) => ({
+    ...rest,
+    prepareBeforeMs,
+    timeoutMs,
+  }));
 
 /** List of hooks with different names. */
 export const hooks = z.array(hook, { error: `a list, each ${HOOK_TABLE}` }).superRefine((list, context) => {

@@ -116,7 +116,7 @@ export function withTimes(text: string, write: (ms: number) => string): string {
 }
 
 /** Returns a time as the zone's clock shows it, such as `2026-01-15 09:30`. */
-function wallTime(instantMs: number, timeZone: string): string {
+export function localTime(instantMs: number, timeZone: string): string {
   return isoUtc(zoneCalendar(timeZone).wallMs(instantMs)).slice(0, 16).replace('T', ' ');
 }
 
@@ -125,8 +125,8 @@ function wallTime(instantMs: number, timeZone: string): string {
  * `2026-01-15T12:30:00.000Z` → `09:30`.
  */
 export function localTimes(text: string, timeZone: string, nowMs: number): string {
-  const today = wallTime(nowMs, timeZone).slice(0, 10);
-  return withTimes(text, (ms) => wallTime(ms, timeZone)).replaceAll(
+  const today = localTime(nowMs, timeZone).slice(0, 10);
+  return withTimes(text, (ms) => localTime(ms, timeZone)).replaceAll(
     new RegExp(`\\b${today} (?=\\d{2}:\\d{2}\\b)`, 'g'),
     '',
   );

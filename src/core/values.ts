@@ -79,9 +79,24 @@ export function editDistance(a: string, b: string): number {
 export const LANGUAGES = ['en', 'es'] as const;
 export type Language = (typeof LANGUAGES)[number];
 
-/** Kinds of events that a hook may get. Each has its own feed of numbered events. */
-export const HOOK_EVENTS = ['order', 'change.rejected'] as const;
+/** Kinds of events that a hook may get. */
+export const HOOK_EVENTS = [
+  'order',
+  'order.prepare',
+  'order.changed',
+  'order.undone',
+  'change.rejected',
+] as const;
 export type EventName = (typeof HOOK_EVENTS)[number];
+/**
+ * Feeds of numbered events, each with a cursor of its own. The three events of a preparation share one feed, named by
+ * the first, because a change must not overtake its order.
+ */
+export type FeedName = 'order' | 'order.prepare' | 'change.rejected';
+
+export function feedOf(event: EventName): FeedName {
+  return event === 'order.changed' || event === 'order.undone' ? 'order.prepare' : event;
+}
 
 /** Maximum number of addresses that one hub may have. */
 export const WAYS_MAX = 8;

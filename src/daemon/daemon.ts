@@ -300,7 +300,7 @@ function ownStoreLoops(
 
 function hookOptions(
   { config, secrets, clock, random, log, lookEveryMs }: ServicesOptions,
-  { mirror, state, platform }: Services,
+  { mirror, state, platform, branches }: Services,
   changes: ChangeSignal,
   counters: Counters,
   beat: () => void,
@@ -311,6 +311,7 @@ function hookOptions(
     hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),
     receiverOf: (hook) => receiverOf(given, hook),
     mirror,
+    place: { timezone: config.orders.timezone, branches },
     rows: state.hooks,
     alarms: mirror.health,
     onChange: (listener) => changes.subscribe(listener),

@@ -73,6 +73,9 @@ const OF_ORDER = [
     'listed_orders',
     'incomplete_orders',
     'refused_acks',
+    'orders_away',
+    'prepared_orders',
+    'preparation_events',
     'orders',
   ],
 ];

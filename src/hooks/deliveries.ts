@@ -53,10 +53,11 @@ export function noteTries(db: Database.Database, { name, event }: CursorKey, tri
   if (tries.length > 0) sql.run(trim, { name, event, kept: DELIVERIES_KEPT });
 }
 
-const SELECTED = `SELECT d.hook, d.event, d.seq, d.at, d.tries, d.taken, d.answer, e.order_id AS orderId, o.code, e.status,
-    d.change_id AS changeId
+const SELECTED = `SELECT d.hook, coalesce(p.event, d.event) AS event, d.seq, d.at, d.tries, d.taken, d.answer,
+    coalesce(e.order_id, p.order_id) AS orderId, o.code, e.status, d.change_id AS changeId
   FROM hook_deliveries d LEFT JOIN order_events e ON d.event = 'order' AND e.seq = d.seq
-  LEFT JOIN orders o ON o.order_id = e.order_id`;
+  LEFT JOIN preparation_events p ON d.event = 'order.prepare' AND p.hook = d.hook AND p.seq = d.seq
+  LEFT JOIN orders o ON o.order_id = coalesce(e.order_id, p.order_id)`;
 
 type Row = Omit<Delivery, 'taken'> & { taken: number };
 
@@ -75,7 +76,9 @@ export function deliveriesOf(
 
 /** Returns the deliveries of an order's events to all hooks. */
 export function deliveriesOfOrder(db: Database.Database, orderId: string): Delivery[] {
-  return sqlOf(db).rows<Row>(`${SELECTED} WHERE e.order_id = ? ORDER BY d.delivery_id`, orderId).map(ofRow);
+  return sqlOf(db)
+    .rows<Row>(`${SELECTED} WHERE coalesce(e.order_id, p.order_id) = ? ORDER BY d.delivery_id`, orderId)
+    .map(ofRow);
 }
 
 /** Deletes the deliveries of these cursors, in the caller's transaction. */

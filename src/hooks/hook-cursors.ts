@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
-import type { EventName } from '../core/values.ts';
-import { sqlOf, storing } from '../db/sqlite.ts';
+import { type FeedName, feedOf } from '../core/values.ts';
+import { sqlOf } from '../db/sqlite.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
 import type { OrderEvent } from '../orders/order.ts';
@@ -9,7 +9,7 @@ import { orderById } from '../orders/order-queries.ts';
 import { columnsAs } from '../orders/order-rows.ts';
 import type { OutboxEntry } from '../outbox/change.ts';
 import { OutboxQueries } from '../outbox/outbox-queries.ts';
-import { forgetDeliveries, noteTries, type Try } from './deliveries.ts';
+import { DELIVERIES_KEPT, forgetDeliveries, noteTries, type Try } from './deliveries.ts';
 import {
   COUNTED_MAX,
   type CursorKey,
@@ -19,6 +19,18 @@ import {
   type HookStatus,
   type RejectedChangeEvent,
 } from './hook.ts';
+import type { HookBegun } from './hook-rows.ts';
+import {
+  type FoundPreparation,
+  keepPreparationsOf,
+  newestPreparation,
+  type PreparationContext,
+  passOverPresent,
+  preparationMessage,
+  preparationsFrom,
+  trimPreparations,
+  waitingPreparations,
+} from './prepared-orders.ts';
 
 /** A hook's position in one feed of events, as stored in the mirror. */
 export interface HookCursor {
@@ -33,11 +45,13 @@ export interface HookCursor {
   /** How often a person moved the cursor back. `rewoundAt` is when that last happened. */
   rewinds: number;
   rewoundAt: string | null;
+  /** Of preparations: events of the order feed up to this one were looked at; null in other feeds. */
+  orderSeq: number | null;
 }
 
 const PLACE = `SELECT ${columnsAs([
   ...['seq', 'beganAt', 'newsFrom', 'lastOkAt', 'failures', 'lastFailureAt', 'lastFailure', 'nextTryAt'],
-  ...['rewinds', 'rewoundAt'],
+  ...['rewinds', 'rewoundAt', 'orderSeq'],
 ])} FROM hooks WHERE name = ? AND event = ?`;
 
 /** Returns a hook's cursor; undefined if the hook has not started to get these events. */
@@ -62,15 +76,16 @@ interface FoundChange {
   change: OutboxEntry;
 }
 
-export type FoundEvent = FoundOrderEvent | FoundChange;
+export type FoundEvent = FoundOrderEvent | FoundPreparation | FoundChange;
 
 /** Returns the next events of a feed after `seq`, including events that the hook's filter excludes. */
 export function eventsFrom(
   db: Database.Database,
-  event: EventName,
+  { name, event }: CursorKey,
   seq: number,
   limit: number,
 ): FoundEvent[] {
+  if (event === 'order.prepare') return preparationsFrom(db, name, seq, limit);
   if (event === 'order') return sqlOf(db).rows<FoundOrderEvent>(EVENTS, seq, limit);
   return new OutboxQueries(db).settledAfter(seq, { limit }).map((change) => ({
     seq: change.settledSeq ?? 0,
@@ -80,7 +95,8 @@ export function eventsFrom(
 }
 
 /** Returns the highest seq that was ever used in a feed. */
-export function newestOf(db: Database.Database, event: EventName): number {
+export function newestOf(db: Database.Database, { name, event }: CursorKey): number {
+  if (event === 'order.prepare') return newestPreparation(db, name);
   return event === 'order' ? newestSeq(db) : new OutboxQueries(db).newestSettled();
 }
 
@@ -89,9 +105,10 @@ const ISO_TIME = /^\d{4}-.*T.*Z$/;
 /** Returns whether the hook gets the event. */
 export function isWanted(
   event: FoundEvent,
-  { statuses }: Pick<HookSettings, 'statuses'>,
+  { events, statuses }: Pick<HookSettings, 'events' | 'statuses'>,
   newsFrom: string | null,
 ): boolean {
+  if ('preparation' in event) return events.includes(event.preparation.event);
   if ('change' in event) return event.change.state === 'rejected';
   const { source, status, previousStatus, createdAt } = event;
   if (statuses.length > 0 && (status === null || !statuses.includes(status))) return false;
@@ -102,7 +119,12 @@ export function isWanted(
 }
 
 /** Returns the event in the form that is sent; undefined for a change that is not rejected any more. */
-export function hookMessage(db: Database.Database, found: FoundEvent): HookMessage | undefined {
+export function hookMessage(
+  db: Database.Database,
+  found: FoundEvent,
+  timezone: string,
+): HookMessage | undefined {
+  if ('preparation' in found) return preparationMessage(db, found, timezone);
   return 'change' in found ? rejectionOf(db, found) : orderEventOf(db, found);
 }
 
@@ -128,14 +150,29 @@ const COUNT_AT_ONCE = 2_000;
 /** Maximum number of events that are examined to count the waiting ones. */
 const COUNT_EVENTS_MAX = 20_000;
 
-/** Returns the states of hooks, one for each kind of event that a hook gets. */
-export function statusesOf(db: Database.Database, hooks: readonly HookSettings[]): HookStatus[] {
-  return hooks.flatMap((hook) => hook.events.map((event) => statusOf(db, hook, event)));
+/** Returns the feeds from which a hook gets events. */
+export function feedsOf({ events }: Pick<HookSettings, 'events'>): FeedName[] {
+  return [...new Set(events.map(feedOf))];
+}
+
+/** Returns the states of hooks, one for each feed from which a hook gets events. */
+export function statusesOf(
+  db: Database.Database,
+  hooks: readonly HookSettings[],
+  context: PreparationContext,
+): HookStatus[] {
+  return hooks.flatMap((hook) => feedsOf(hook).map((event) => statusOf(db, hook, event, context)));
 }
 
 /** Returns a hook's state in one feed. It reads all waiting events, so it must not be called for each event. */
-export function statusOf(db: Database.Database, hook: HookSettings, event: EventName): HookStatus {
-  const cursor = cursorOf(db, { name: hook.name, event });
+export function statusOf(
+  db: Database.Database,
+  hook: HookSettings,
+  event: FeedName,
+  context?: PreparationContext,
+): HookStatus {
+  const key = { name: hook.name, event };
+  const cursor = cursorOf(db, key);
   const {
     seq = null,
     lastOkAt = null,
@@ -146,12 +183,16 @@ export function statusOf(db: Database.Database, hook: HookSettings, event: Event
   let waiting = 0;
   let waitsSince: string | null = null;
   let isMore = false;
-  for (const found of cursor ? eventsOneByOne(db, event, cursor.seq) : []) {
+  for (const found of cursor ? eventsOneByOne(db, key, cursor.seq) : []) {
     isMore = found === 'more' || waiting === COUNTED_MAX;
     if (found === 'more' || isMore) break;
     if (!isWanted(found, hook, cursor?.newsFrom ?? null)) continue;
     waiting += 1;
     waitsSince ??= laterOf(found.observedAt, cursor?.rewoundAt ?? null);
+  }
+  if (cursor && event === 'order.prepare' && context) {
+    const { orderSeq, newsFrom } = cursor;
+    waiting += waitingPreparations(db, hook, { orderSeq: orderSeq ?? 0, newsFrom }, context).length;
   }
   return {
     name: hook.name,
@@ -175,14 +216,10 @@ export function laterOf(observedAt: string, rewoundAt: string | null): string {
 }
 
 /** Yields the events after `seq`, up to a limit, and then `more` if there are more. */
-function* eventsOneByOne(
-  db: Database.Database,
-  event: EventName,
-  seq: number,
-): Generator<FoundEvent | 'more'> {
+function* eventsOneByOne(db: Database.Database, key: CursorKey, seq: number): Generator<FoundEvent | 'more'> {
   let from = seq;
   for (let looked = 0; looked < COUNT_EVENTS_MAX; looked += COUNT_AT_ONCE) {
-    const events = eventsFrom(db, event, from, COUNT_AT_ONCE);
+    const events = eventsFrom(db, key, from, COUNT_AT_ONCE);
     yield* events;
     if (events.length < COUNT_AT_ONCE) return;
     from = events.at(-1)?.seq ?? from;
@@ -197,17 +234,27 @@ interface Beginning extends CursorKey {
   from: HookSettings['from'];
   /** When this process started; for orders on the platform's clock, because their creation times use that clock. */
   at: string;
-  /** Seq of the newest event when this process started. */
+  /** Seq of the newest event when this process started; of preparations, that of the order feed. */
   seq: number;
 }
 
 /** Creates a hook's cursor unless there is one, in the caller's transaction. */
-function beginPlace(db: Database.Database, { name, event, begun, from, at, seq }: Beginning): HookCursor {
-  const newsFrom = begun ? begun.newsFrom : from === 'now' && event === 'order' ? at : null;
-  const insert = 'INSERT INTO hooks (name, event, seq, began_at, news_from) VALUES (?, ?, ?, ?, ?)';
+function beginPlace(
+  db: Database.Database,
+  { name, event, begun, from, at, seq }: Beginning,
+  preparing: { hook: HookSettings; context: PreparationContext } | undefined,
+): HookCursor {
+  const newsFrom = begun ? begun.newsFrom : from === 'now' && event !== 'change.rejected' ? at : null;
+  const insert =
+    'INSERT INTO hooks (name, event, seq, began_at, news_from, order_seq) VALUES (?, ?, ?, ?, ?, ?)';
   const newSeq = from === 'now' ? seq : 0;
   if (!cursorOf(db, { name, event })) {
-    sqlOf(db).run(insert, name, event, begun ? seqBefore(db, newsFrom) : newSeq, at, newsFrom);
+    const after = begun ? seqBefore(db, newsFrom) : newSeq;
+    const [own, orders] = preparing ? [newestPreparation(db, name), after] : [after, null];
+    sqlOf(db).run(insert, name, event, own, at, newsFrom, orders);
+    if (preparing && from === 'now' && !begun) {
+      passOverPresent(db, preparing.hook, preparing.context, after);
+    }
   }
   return cursorOf(db, { name, event }) as HookCursor;
 }
@@ -221,6 +268,9 @@ function seqBefore(db: Database.Database, newsFrom: string | null): number {
   const sql = 'SELECT seq FROM order_events WHERE observed_at < ? ORDER BY seq DESC LIMIT 1';
   return sqlOf(db).value(sql, newsFrom) ?? 0;
 }
+
+/** Number of a hook's newest events of preparations that can be sent again. */
+const PREPARATIONS_KEPT = 2 * DELIVERIES_KEPT;
 
 /** Writes the cursors of hooks. Each call is one durable transaction. */
 export class HookCursors {
@@ -241,11 +291,20 @@ export class HookCursors {
       const sql = 'DELETE FROM hooks WHERE name = ? AND event = ?';
       for (const { name, event } of gone) sqlOf(db).run(sql, name, event);
       forgetDeliveries(db, gone);
+      const preparing = keys.filter(({ event }) => event === 'order.prepare');
+      keepPreparationsOf(
+        db,
+        preparing.map(({ name }) => name),
+      );
     });
   }
 
-  begin(beginning: Beginning): Promise<HookCursor> {
-    return this.#mirror.write((db) => beginPlace(db, beginning));
+  /** Creates a cursor unless there is one. `preparing` is given for the feed of preparations. */
+  begin(
+    beginning: Beginning,
+    preparing?: { hook: HookSettings; context: PreparationContext },
+  ): Promise<HookCursor> {
+    return this.#mirror.write((db) => beginPlace(db, beginning, preparing));
   }
 
   /**
@@ -261,6 +320,7 @@ export class HookCursors {
     return this.#mirror.write((db) => {
       noteTries(db, key, deliveries);
       sqlOf(db).run(sql, { ...key, ...moved });
+      if (key.event === 'order.prepare') trimPreparations(db, key.name, moved.seq, PREPARATIONS_KEPT);
     });
   }
 
@@ -287,12 +347,13 @@ export class HookCursors {
 export function skipWaiting(
   db: Database.Database,
   hook: HookSettings,
-  event: EventName,
+  event: FeedName,
   to: number | null,
 ): { seq: number; skipped: number } | undefined {
-  const cursor = cursorOf(db, { name: hook.name, event });
+  const key = { name: hook.name, event };
+  const cursor = cursorOf(db, key);
   if (!cursor) return undefined;
-  const newest = newestOf(db, event);
+  const newest = newestOf(db, key);
   if (to !== null && (to < cursor.seq || to > newest)) {
     throw new TillsyncError(
       'usage',
@@ -305,7 +366,7 @@ export function skipWaiting(
   let seq = cursor.seq;
   let count = 0;
   for (let isMore = true; isMore; ) {
-    const events = eventsFrom(db, event, seq, COUNT_AT_ONCE).filter((each) => each.seq <= (to ?? newest));
+    const events = eventsFrom(db, key, seq, COUNT_AT_ONCE).filter((each) => each.seq <= (to ?? newest));
     isMore = events.length === COUNT_AT_ONCE;
     for (const each of events) {
       seq = each.seq;
@@ -337,10 +398,11 @@ export interface Resending {
 export function resendingFrom(
   db: Database.Database,
   hook: HookSettings,
-  event: EventName,
+  event: FeedName,
   from: number,
 ): Resending | undefined {
-  const cursor = cursorOf(db, { name: hook.name, event });
+  const key = { name: hook.name, event };
+  const cursor = cursorOf(db, key);
   if (!cursor) return undefined;
   const { seq, newsFrom } = cursor;
   if (from > seq) {
@@ -355,7 +417,7 @@ export function resendingFrom(
   let [events, at] = [0, from - 1];
   let first: number | null = null;
   for (let isMore = true; isMore; ) {
-    const found = eventsFrom(db, event, at, COUNT_AT_ONCE);
+    const found = eventsFrom(db, key, at, COUNT_AT_ONCE);
     for (const each of found) {
       if (each.seq > seq || !isWanted(each, hook, newsFrom)) continue;
       events += 1;
@@ -378,42 +440,4 @@ export function rewind(
   const sql = `UPDATE hooks SET seq = @seq, failures = 0, next_try_at = NULL, rewinds = rewinds + 1, rewound_at = @at
     WHERE name = @name AND event = @event`;
   sqlOf(db).run(sql, { seq: from - 1, at, name, event });
-}
-
-/** State of a started hook in state.db. */
-export interface HookBegun {
-  newsFrom: string | null;
-}
-
-/** Stores which hooks have started, in state.db, because the mirror may be lost. Methods throw `storage-…`. */
-export class HookRows {
-  readonly #db: Database.Database;
-
-  constructor({ db }: { db: Database.Database }) {
-    this.#db = db;
-  }
-
-  begun(key: CursorKey): HookBegun | undefined {
-    const sql = 'SELECT news_from AS newsFrom FROM hooks WHERE name = ?';
-    return storing(() => sqlOf(this.#db).row<HookBegun>(sql, rowName(key)));
-  }
-
-  /** Records that a hook has started, durable on return. Does not change an existing record. */
-  noteBegun(key: CursorKey, { newsFrom }: HookBegun): void {
-    const sql = 'INSERT OR IGNORE INTO hooks (name, news_from) VALUES (?, ?)';
-    storing(() => sqlOf(this.#db).run(sql, rowName(key), newsFrom));
-  }
-
-  keepOnly(keys: readonly CursorKey[]): void {
-    const sql = 'DELETE FROM hooks WHERE name NOT IN (SELECT value FROM json_each(?))';
-    storing(() => sqlOf(this.#db).run(sql, JSON.stringify(keys.map(rowName))));
-  }
-}
-
-/**
- * Returns the name of a row: `printer` for orders, `printer change.rejected` for rejected changes. No hook name has a
- * blank.
- */
-function rowName({ name, event }: CursorKey): string {
-  return event === 'order' ? name : `${name} ${event}`;
 }

@@ -4,7 +4,6 @@ import { hasCode, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { backoffMs, chunkMs, gracefulSignal, Waker } from '../core/loop.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
-import type { EventName } from '../core/values.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { DELIVERIES_KEPT, type Try } from './deliveries.ts';
 import {
@@ -18,20 +17,30 @@ import {
   cursorOf,
   eventsFrom,
   type FoundEvent,
+  feedsOf,
   type HookCursor,
   HookCursors,
-  type HookRows,
   hookMessage,
   isWanted,
   laterOf,
   newestOf,
 } from './hook-cursors.ts';
+import type { HookRows } from './hook-rows.ts';
+import {
+  newestPreparation,
+  type PreparationContext,
+  Preparations,
+  takeOverTold,
+  toldBetween,
+} from './prepared-orders.ts';
 import type { HookAnswer, HookReceiver } from './receivers.ts';
 
 export interface HookLoopOptions {
   hooks: readonly HookSettings[];
   receiverOf: (hook: HookSettings) => HookReceiver;
   mirror: Pick<Mirror, 'read' | 'write'>;
+  /** Time zone of the shop, and its branches. */
+  place: Omit<PreparationContext, 'nowMs'>;
   rows: HookRows;
   alarms: Alarms;
   /** Calls the listener when this process may have changed the feed. Returns a function that removes the listener. */
@@ -66,6 +75,12 @@ const NOTE_EVERY_MS = 250;
  * failure the cursor is saved at once, which resets the count of failures.
  */
 const PASSED_MAX = 1_000;
+/**
+ * Time after a start for which a scheduled order waits until this machine's clock was compared with the platform's.
+ */
+const CLOCK_AWAITED_MS = 60_000;
+/** Time for which state.db remembers what was told of an order: as long as a poll may bring an order again. */
+const TOLD_KEPT_MS = 366 * 24 * 3_600_000;
 
 /**
  * Sends each hook its events until the signal, and raises an alarm for hooks that lag. A failing hook does not delay
@@ -73,13 +88,13 @@ const PASSED_MAX = 1_000;
  */
 export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): Promise<void> {
   const { hooks, rows, clock, alarms, beat, answerTest } = options;
-  const keys = hooks.flatMap(({ name, events }) => events.map((event) => ({ name, event })));
+  const keys = hooks.flatMap((hook) => feedsOf(hook).map((event) => ({ name: hook.name, event })));
   const cursors = new HookCursors(options.mirror);
   await cursors.keepOnly(keys);
   await whenFree(clock, () => rows.keepOnly(keys), undefined, signal);
   const targets = hooks.map((hook) => ({ hook, receiver: oneByOne(options.receiverOf(hook)) }));
   const queues = targets.flatMap(({ hook, receiver }) =>
-    hook.events.map((event) => new HookQueue(options, hook, event, receiver, cursors)),
+    feedsOf(hook).map((event) => new HookQueue(options, hook, event, receiver, cursors)),
   );
   const ended = Promise.all(queues.map((queue) => queue.run(signal)));
   let testing: Promise<void> | undefined;
@@ -150,11 +165,15 @@ class HookQueue {
   /** Number of failures in a row, and the message of the last one. */
   #failures = 0;
   #lastFailure: string | undefined;
+  /** Decides the events of preparations; undefined in other feeds. */
+  readonly #preparations: Preparations | undefined;
+  /** The highest number of a preparation in state.db; undefined before the first look. */
+  #memorySeq: number | undefined;
 
   constructor(
     options: HookLoopOptions,
     hook: HookSettings,
-    event: EventName,
+    event: CursorKey['event'],
     receiver: HookReceiver,
     cursors: HookCursors,
   ) {
@@ -163,6 +182,7 @@ class HookQueue {
     this.#key = { name: hook.name, event };
     this.#receiver = receiver;
     this.#cursors = cursors;
+    this.#preparations = event === 'order.prepare' ? new Preparations(options.mirror, hook) : undefined;
     this.#waker = new Waker(options.clock);
     this.#startMs = options.clock.nowMs();
     this.#startMonoMs = options.clock.monotonicMs();
@@ -174,6 +194,7 @@ class HookQueue {
       while (!signal.aborted) await this.#turn(signal);
       // Events that the filter excluded are saved as passed, because the hook may have another filter at the next start.
       if (this.#unnotedOkAt !== null || this.#seq > this.#notedSeq) await this.#note();
+      await this.#preparations?.note();
     } catch (error) {
       this.#tellOfStorage(error);
     } finally {
@@ -192,9 +213,9 @@ class HookQueue {
     const why = last === undefined ? 'It takes events, and too slowly.' : `Last failure: "${last}".`;
     const { name, event } = this.#key;
     const waits =
-      event === 'order'
-        ? `The hook ${name} has not taken event ${seq}, which waits since ${isoUtc(sinceMs)}.`
-        : `The hook ${name} has not taken rejected change ${seq}, which waits since ${isoUtc(sinceMs)}.`;
+      event === 'change.rejected'
+        ? `The hook ${name} has not taken rejected change ${seq}, which waits since ${isoUtc(sinceMs)}.`
+        : `The hook ${name} has not taken event ${seq}, which waits since ${isoUtc(sinceMs)}.`;
     const message = `${waits} ${why}`;
     return { level, message };
   }
@@ -224,7 +245,9 @@ class HookQueue {
     this.#rewinds = cursor.rewinds;
     this.#failures = cursor.failures;
     for (let isMore = true; isMore; ) {
-      const events = await this.#read((db) => eventsFrom(db, this.#key.event, this.#seq, PAGE), signal);
+      const look = () => this.#read((db) => eventsFrom(db, this.#key, this.#seq, PAGE), signal);
+      let events = await look();
+      if (events.length === 0 && (await this.#decideNext(cursor))) events = await look();
       for (const event of events) {
         if (signal.aborted) return false;
         if (isWanted(event, this.#hook, cursor.newsFrom)) {
@@ -244,12 +267,29 @@ class HookQueue {
         this.#seq = event.seq;
         if (this.#unnotedOkAt !== null && clock.monotonicMs() >= this.#noteDueMonoMs) await this.#note();
       }
-      isMore = events.length === PAGE;
+      isMore = events.length === PAGE || (this.#preparations !== undefined && events.length > 0);
     }
     this.#current = undefined;
     const isPast = this.#seq - cursor.seq >= PASSED_MAX || (this.#seq > cursor.seq && cursor.failures > 0);
     if (this.#unnotedOkAt !== null || isPast) await this.#note();
     return true;
+  }
+
+  /** Decides and stores the next event of a preparation. Returns false if there is none, and in other feeds. */
+  async #decideNext(cursor: HookCursor): Promise<boolean> {
+    const { clock, place } = this.#o;
+    if (this.#preparations === undefined) return false;
+    const context = { ...place, nowMs: this.#trustedNowMs() };
+    return this.#preparations.decideNext(cursor, context, isoUtc(clock.nowMs()));
+  }
+
+  /** Returns the present time by the platform's clock; undefined while this machine's clock may be years off. */
+  #trustedNowMs(): number | undefined {
+    const { clock, platformSkewMs } = this.#o;
+    const skewMs = platformSkewMs();
+    if (skewMs !== undefined) return clock.nowMs() + skewMs;
+    const isAwaited = clock.monotonicMs() - this.#startMonoMs < CLOCK_AWAITED_MS;
+    return isAwaited ? undefined : clock.nowMs();
   }
 
   #read<T>(look: (db: Database.Database) => T, signal: AbortSignal): Promise<T> {
@@ -265,17 +305,25 @@ class HookQueue {
     const { rows, clock, platformSkewMs } = this.#o;
     const { from } = this.#hook;
     const key = this.#key;
-    this.#startSeq ??= await this.#read((db) => newestOf(db, key.event), signal);
+    const began = this.#preparations ? { ...key, event: 'order' as const } : key;
+    this.#startSeq ??= await this.#read((db) => newestOf(db, began), signal);
     let cursor = await this.#read((db) => cursorOf(db, key), signal);
     // Only orders have times of the platform's clock.
-    const skewMs = key.event === 'order' ? platformSkewMs() : 0;
+    const skewMs = key.event === 'change.rejected' ? 0 : platformSkewMs();
+    if (cursor && (await this.#takeOver(signal)))
+      cursor = await this.#read((db) => cursorOf(db, key), signal);
     if (skewMs === undefined) return cursor;
     const nowMs = clock.nowMs() + skewMs;
     const now = isoUtc(nowMs);
     if (!cursor) {
       const begun = await whenFree(clock, () => rows.begun(key), undefined, signal);
       const at = isoUtc(nowMs - (clock.monotonicMs() - this.#startMonoMs));
-      cursor = await this.#cursors.begin({ ...key, begun, from, at, seq: this.#startSeq });
+      const beginning = { ...key, begun, from, at, seq: this.#startSeq };
+      const context = { ...this.#o.place, nowMs };
+      const preparing = this.#preparations && { hook: this.#hook, context };
+      cursor = await this.#cursors.begin(beginning, preparing);
+      if (await this.#takeOver(signal))
+        cursor = (await this.#read((db) => cursorOf(db, key), signal)) ?? cursor;
       this.#seq = 0;
       this.#isBegunNoted = false;
     }
@@ -293,13 +341,31 @@ class HookQueue {
   }
 
   /**
+   * Takes over from state.db what this hook was told of preparations, if the mirror is new or an older copy. Returns
+   * whether the cursor may have changed.
+   */
+  async #takeOver(signal: AbortSignal): Promise<boolean> {
+    if (this.#preparations === undefined || this.#memorySeq !== undefined) return false;
+    const { rows, clock, mirror } = this.#o;
+    const { name } = this.#key;
+    const newest = await whenFree(clock, () => rows.newestTold(name), undefined, signal);
+    const isBehind = (await this.#read((db) => newestPreparation(db, name), signal)) < newest;
+    if (isBehind) {
+      const memory = await whenFree(clock, () => rows.told(name), undefined, signal);
+      await mirror.write((db) => takeOverTold(db, name, memory));
+    }
+    this.#memorySeq = newest;
+    return isBehind;
+  }
+
+  /**
    * Sends one event. Returns true if it was delivered, or is a change that is not rejected any more. After a failure,
    * records the failure and pauses.
    */
   async #send(event: FoundEvent, signal: AbortSignal): Promise<boolean> {
     const { clock, log, onTried } = this.#o;
     const { name } = this.#hook;
-    const sent = await this.#read((db) => hookMessage(db, event), signal);
+    const sent = await this.#read((db) => hookMessage(db, event, this.#o.place.timezone), signal);
     if (!sent) return true;
     const patience = gracefulSignal(signal, clock);
     // A call to a hook does not wait for a rate limit, so it is sent at once and gets time to end when tillsync stops.
@@ -328,7 +394,9 @@ class HookQueue {
     }
     this.#lastFailure = undefined;
     this.#failures = 0;
-    if (this.#unnotedOkAt === null) this.#noteDueMonoMs = clock.monotonicMs() + NOTE_EVERY_MS;
+    // Paper cannot tell a repetition, so the cursor of preparations is saved after each event.
+    const noteInMs = this.#preparations ? 0 : NOTE_EVERY_MS;
+    if (this.#unnotedOkAt === null) this.#noteDueMonoMs = clock.monotonicMs() + noteInMs;
     this.#unnotedOkAt = isoUtc(clock.nowMs());
     this.#unnoted.push({ ...tryOf(sent), at: this.#unnotedOkAt, taken: true, answer: answer.what });
     if (this.#unnoted.length > DELIVERIES_KEPT) this.#unnoted.shift();
@@ -343,9 +411,21 @@ class HookQueue {
       deliveries: this.#unnoted,
     };
     await this.#cursors.moved(this.#key, moved);
+    if (this.#memorySeq !== undefined) await this.#noteTold(this.#memorySeq, moved.seq);
     this.#notedSeq = moved.seq;
     this.#unnotedOkAt = null;
     this.#unnoted = [];
+  }
+
+  /** Records in state.db what was told of preparations with numbers above `after` and up to `seq`. */
+  async #noteTold(after: number, seq: number): Promise<void> {
+    const { rows, clock, mirror } = this.#o;
+    const { name } = this.#key;
+    const told = mirror.read((db) => toldBetween(db, name, after, seq));
+    if (told.length === 0) return;
+    const nowMs = clock.nowMs();
+    await whenFree(clock, () => rows.noteTold(name, told, { nowMs, before: nowMs - TOLD_KEPT_MS }));
+    this.#memorySeq = Math.max(after, seq);
   }
 
   /** Records a failure, and pauses until the next try or until somebody skips the event. */

@@ -4,10 +4,13 @@ import type { EventName } from '../core/values.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import { type HookMessage, type HookSettings, madeUpEvent, madeUpRejection, testEvent } from './hook.ts';
+import { contentOf, type PreparationChange } from './preparation.ts';
+import { timesOf } from './prepared-orders.ts';
 import { type HookAnswer, type HookReceiver, hookReceiver } from './receivers.ts';
 
 interface ConfiguredHooks {
   readonly hooks: readonly HookSettings[];
+  readonly orders: { readonly timezone: string };
 }
 
 export interface HooksOptions {
@@ -34,7 +37,7 @@ export function receiverOf(
 }
 
 /** Returns the hook with this name. Throws `not-found`. */
-export function namedHook({ hooks }: ConfiguredHooks, name: string): HookSettings {
+export function namedHook({ hooks }: Pick<ConfiguredHooks, 'hooks'>, name: string): HookSettings {
   const found = hooks.find((hook) => hook.name === name);
   if (found) return found;
   const names = hooks.map((hook) => hook.name).join(', ') || 'none';
@@ -77,7 +80,11 @@ export async function testHook(
   const { config, clock, signal, mirror } = options;
   const receiver = receiverOf(options, namedHook(config, name));
   try {
-    return await receiver.send(testMessage(mirror, isoUtc(clock.nowMs()), { event, order }), signal);
+    const { timezone } = config.orders;
+    return await receiver.send(
+      testMessage(mirror, isoUtc(clock.nowMs()), { event, order, timezone }),
+      signal,
+    );
   } finally {
     receiver.close();
   }
@@ -86,10 +93,31 @@ export async function testHook(
 function testMessage(
   mirror: { orders: Pick<Mirror['orders'], 'get'> },
   now: string,
-  { event, order }: Pick<HookTest, 'event' | 'order'>,
+  { event, order: orderId, timezone }: Pick<HookTest, 'event' | 'order'> & { timezone: string },
 ): HookMessage {
   if (event === 'change.rejected') return madeUpRejection(now);
-  return order === null ? madeUpEvent(now) : testEvent(orderOf(mirror, order), now);
+  const found = orderId === null ? madeUpEvent(now) : testEvent(orderOf(mirror, orderId), now);
+  if (event === 'order') return found;
+  const { order, status } = found;
+  return {
+    ...{ event, seq: 0, id: 'test', orderId: found.orderId, status },
+    reason: event === 'order.undone' ? 'cancel' : null,
+    changes: event === 'order.changed' && order ? madeUpChanges(order) : null,
+    observedAt: now,
+    ...timesOf(order, now, timezone),
+    order,
+    test: true,
+  };
+}
+
+/** Returns changes as if the order's first line had been one piece fewer. */
+function madeUpChanges(order: MirroredOrder): PreparationChange[] {
+  const [first] = contentOf(order, () => '').lines;
+  if (first === undefined) return [{ what: 'address' }];
+  const { line, name, quantity, options } = first;
+  const after = { name, quantity, options };
+  const before = { ...after, quantity: (quantity ?? 1) + 1 };
+  return [{ what: 'line', change: 'changed', line, before, after }];
 }
 
 function orderOf(mirror: { orders: Pick<Mirror['orders'], 'get'> }, orderId: string): MirroredOrder {

@@ -1,8 +1,9 @@
 import { fold } from '../core/folding.ts';
-import type { EventName } from '../core/values.ts';
+import type { EventName, FeedName } from '../core/values.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import type { OrderEvent } from '../orders/order.ts';
 import type { OutboxEntry } from '../outbox/change.ts';
+import type { PreparationChange, PreparationEvent, UndoneReason } from './preparation.ts';
 
 /** A hook of the configuration (`[[hooks]]`). */
 export interface HookSettings {
@@ -12,8 +13,13 @@ export interface HookSettings {
   readonly command: readonly string[];
   /** Kinds of events that the hook gets; at least one, in the order of `HOOK_EVENTS`. */
   readonly events: readonly EventName[];
-  /** An order event is sent only if its status is one of these; if this is empty, all order events are sent. */
+  /**
+   * An order event is sent only if its status is one of these, and an order is to be prepared only from the first of
+   * these on; if this is empty, the status does not matter.
+   */
   readonly statuses: readonly string[];
+  /** How long before it is due a scheduled order is to be prepared. */
+  readonly prepareBeforeMs: number;
   readonly from: 'now' | 'start';
   readonly timeoutMs: number;
 }
@@ -38,14 +44,40 @@ export interface RejectedChangeEvent {
   test?: true;
 }
 
+/** That an order is to be prepared, that this changed, or that it is not to be prepared any more. */
+export interface PreparationMessage {
+  event: PreparationEvent;
+  /** Number of the event among this hook's events of this kind. */
+  seq: number;
+  /** As the header `webhook-id`: the same for each try. */
+  id: string;
+  orderId: string;
+  /** Present status of the order. */
+  status: string | null;
+  /** For `order.undone`; otherwise null. */
+  reason: UndoneReason | null;
+  /** For `order.changed`: what is different since the last event of this order; null if that is not known any more. */
+  changes: PreparationChange[] | null;
+  /** When it was decided, ISO 8601 UTC. */
+  observedAt: string;
+  /** When the order is due, ISO 8601 UTC, or a day without a time; null if it is not scheduled. */
+  dueAt: string | null;
+  /** Times by the clock of the shop, such as `2026-11-28 13:30`. */
+  local: { timezone: string; createdAt: string | null; dueAt: string | null; observedAt: string | null };
+  /** The order in its present state; null if it was deleted meanwhile. */
+  order: MirroredOrder | null;
+  /** True for an event of `hooks test`; otherwise missing. */
+  test?: true;
+}
+
 /** The body that a receiver gets. */
-export type HookMessage = HookEvent | RejectedChangeEvent;
+export type HookMessage = HookEvent | PreparationMessage | RejectedChangeEvent;
 
 /** Identifies the cursor of one hook in one feed of events. */
 export interface CursorKey {
   /** Name of the hook. */
   name: string;
-  event: EventName;
+  event: FeedName;
 }
 
 /** Lag from which the alarm is amber, because somebody should check the hook. */

@@ -72,6 +72,7 @@ function signaturesOf(body: string, id: string, nowMs: number, secrets: readonly
  */
 function idOf(event: HookMessage): string {
   if (event.test) return `test_${randomUUID()}`;
+  if ('id' in event) return event.id;
   // A mirror that was made anew numbers settled changes from 1 again, so the time of settling is part of the id.
   return 'change' in event
     ? `rejected_${event.seq}_${Date.parse(event.change.settledAt ?? '')}`

@@ -58,6 +58,7 @@ const ORDER = z.object({
   reading: z.custom<OrderReading>((value) => isReading(value)),
   isWhole: z.literal(true).exactOptional(),
   isForgotten: z.literal(true).exactOptional(),
+  isAway: z.literal(true).exactOptional(),
 });
 
 const FORGET = z.object({ orderId: z.string().min(1) });
@@ -132,7 +133,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
   const apply = db.transaction(() => {
     if (message.kind === 'order') {
       const sent: SentOrder = ORDER.parse(JSON.parse(message.body));
-      const { source, reading, raw, observedAt, isWhole, isForgotten } = sent;
+      const { source, reading, raw, observedAt, isWhole, isForgotten, isAway } = sent;
       const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
       // A hub restored from a backup may send an older state of an order than the state sent before.
       if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
@@ -141,6 +142,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       if (isForgotten) forgetCustomer(db, reading.orderId, spellings, isoUtc(nowMs));
       const observedAtMs = Date.parse(observedAt);
       mergeOrder(db, { source, reading, raw, observedAtMs, isWhole: true }, spellings, null);
+      noteAway(db, reading.orderId, isAway === true);
       if (!isForgotten) noteForgotten(db, reading);
     } else if (message.kind === 'forget') {
       const { orderId } = FORGET.parse(JSON.parse(message.body));
@@ -166,6 +168,14 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
     quarantine(db, { source, receivedAtMs: nowMs, reason, payload: message.body });
     return false;
   }
+}
+
+/** Records whether the hub says that the order does not belong to this branch any more. */
+function noteAway(db: Database.Database, orderId: string, isAway: boolean): void {
+  const sql = isAway
+    ? 'INSERT OR IGNORE INTO orders_away (order_id) VALUES (?)'
+    : 'DELETE FROM orders_away WHERE order_id = ?';
+  sqlOf(db).run(sql, orderId);
 }
 
 /**

@@ -269,12 +269,12 @@ function wholeOrder(
   const later = "SELECT 1 FROM feed WHERE order_id = ? AND branch = ? AND kind = 'order' AND feed_id > ?";
   if (sqlOf(db).row(later, orderId, branch, feedId) !== undefined) return undefined;
   const order = orderById(db, orderId);
-  const row = sqlOf(db).row<{ raw: string; isForgotten: number }>(
-    'SELECT payload AS raw, forgotten_at NOT NULL AS isForgotten FROM orders WHERE order_id = ?',
-    orderId,
-  );
+  const sql = `SELECT payload AS raw, forgotten_at NOT NULL AS isForgotten, EXISTS (SELECT 1 FROM sent_orders s
+      WHERE s.order_id = orders.order_id AND s.branch = ? AND s.moved = 1) AS isAway
+    FROM orders WHERE order_id = ?`;
+  const row = sqlOf(db).row<{ raw: string; isForgotten: number; isAway: number }>(sql, branch, orderId);
   if (order === undefined || row === undefined) return undefined;
-  const { raw, isForgotten } = row;
+  const { raw, isForgotten, isAway } = row;
   const { orderId: _id, seq: _seq, updatedAt: observedAt, items, ...fields } = order;
   const reading: OrderReading = { orderId, fields: fields as OrderFields, items };
   return {
@@ -284,5 +284,6 @@ function wholeOrder(
     raw,
     isWhole: true,
     ...(isForgotten && { isForgotten: true }),
+    ...(isAway && { isAway: true }),
   };
 }

@@ -16,6 +16,8 @@ export interface SentOrder {
   isWhole?: true;
   /** True if the customer was removed before the order was sent to the branch. */
   isForgotten?: true;
+  /** True for a branch to which the order does not belong any more. */
+  isAway?: true;
 }
 
 type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
@@ -41,8 +43,10 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
   const move = `UPDATE sent_orders SET moved = (branch IS NOT @branch)
     WHERE order_id = @orderId AND moved <> (branch IS NOT @branch)`;
   sqlOf(db).run(move, { orderId, branch: branch ?? null });
-  for (const each of sentTo(db, orderId))
-    addToFeed(db, each, 'order', order, { at: order.observedAt, orderId });
+  for (const each of sentTo(db, orderId)) {
+    const sent: SentOrder = each === branch ? order : { ...order, isAway: true };
+    addToFeed(db, each, 'order', sent, { at: order.observedAt, orderId });
+  }
 }
 
 /** Records that an order was sent to a branch. */

@@ -42,6 +42,7 @@ timeout = "2m"`;
       command: [],
       events: ['order'],
       statuses: [],
+      prepareBeforeMs: 20 * 60_000,
       from: 'now',
       timeoutMs: 30_000,
     },
@@ -51,6 +52,7 @@ timeout = "2m"`;
       command: ['/usr/local/bin/print', 'a b'],
       events: ['order', 'change.rejected'],
       statuses: ['payment-approved'],
+      prepareBeforeMs: 20 * 60_000,
       from: 'start',
       timeoutMs: 120_000,
     },
@@ -75,6 +77,7 @@ it.each([
     'hooks[0].statuses',
   ],
   ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nfrom = "yesterday"', 'hooks[0].from'],
+  ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nprepare_before = "8d"', 'hooks[0].prepare_before'],
   ['[[hooks]]\nname = "p"\nurl = "https://x.example"\ntimeout = 30', 'hooks[0].timeout'],
   ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nstatus = []', 'hooks[0].status'],
   [
@@ -90,7 +93,8 @@ it('refuses an unknown event with the list of those that there are', () => {
   expect(fault).toMatchObject({
     key: 'hooks[0].events',
     found: '["order","change.done"]',
-    allowed: 'a list of one or more of "order", "change.rejected"',
+    allowed:
+      'a list of one or more of "order", "order.prepare", "order.changed", "order.undone", "change.rejected"',
   });
 });
 

@@ -75,6 +75,7 @@ export function hook(name: string, changes: Partial<HookSettings> = {}): HookSet
     command: [],
     events: ['order'],
     statuses: [],
+    prepareBeforeMs: 20 * 60_000,
     from: 'now',
     timeoutMs: 5_000,
   } as const;

@@ -84,7 +84,9 @@ it('a hook that takes events again says so once in the log', async () => {
   await clock.advance(1_000);
   await ended;
   expect(taken).toBe(2);
-  const [first = 0] = mirror.read((db) => eventsFrom(db, 'order', 0, 1)).map(({ seq }) => seq);
+  const [first = 0] = mirror
+    .read((db) => eventsFrom(db, { name: 'printer', event: 'order' }, 0, 1))
+    .map(({ seq }) => seq);
   expect(told).toEqual([
     [first, 'a hook did not take an event'],
     [first, 'a hook takes events again'],

@@ -11,6 +11,7 @@ export function loneHookLoop(
   signal: AbortSignal,
 ): Promise<void> {
   const around = {
+    place: { timezone: 'America/Santiago', branches: [] },
     rows: tempState(clock).hooks,
     alarms: mirror.health,
     onChange: () => () => {},

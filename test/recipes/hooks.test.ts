@@ -5,7 +5,8 @@ import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { type HookEvent, madeUpEvent } from '../../src/hooks/hook.ts';
+import { type HookEvent, madeUpEvent, type PreparationMessage } from '../../src/hooks/hook.ts';
+import { timesOf } from '../../src/hooks/prepared-orders.ts';
 import { httpStandIn } from './http-stand-in.ts';
 
 const RECIPES = path.join(import.meta.dirname, 'hooks');
@@ -38,7 +39,43 @@ function realEvent(): HookEvent {
   return { ...event, seq: 77, orderId: '65a1', source: 'webhook', order };
 }
 
-async function run(recipe: string, words: string[], event: HookEvent, env: Record<string, string> = {}) {
+type Order = NonNullable<HookEvent['order']>;
+
+/** Makes an event of a preparation of a customer's order. */
+function kitchenEvent(order: Partial<Order>, event: Partial<PreparationMessage> = {}): PreparationMessage {
+  const sample = realEvent().order as Order;
+  const whole = { ...sample, createdAt: '2026-03-01T15:10:00.000Z', ...order };
+  const observedAt = '2026-03-01T18:30:00.000Z';
+  return {
+    ...{ event: 'order.prepare', seq: 7, id: 'prepare_1', orderId: whole.orderId, status: whole.status },
+    ...{ reason: null, changes: null, observedAt },
+    ...timesOf(whole, observedAt, 'America/Santiago'),
+    order: whole,
+    ...event,
+  };
+}
+
+/** Makes a line of an order, with options by name and quantity. */
+function orderLine(
+  productName: string,
+  quantity: number | null,
+  options: Record<string, number | null> = {},
+) {
+  const [item] = realEvent().order?.items ?? [];
+  if (!item) throw new Error('no line');
+  const modifiers = Object.entries(options).map(([optionName, count]) => ({
+    ...{ name: 'Extra', shortName: null, description: null, optionId: null, optionExternalId: null },
+    ...{ optionName, optionPrice: null, quantity: count, modifierExternalId: null },
+  }));
+  return { ...item, productName, quantity, productPrice: 13.75, comment: null, modifiers };
+}
+
+async function run(
+  recipe: string,
+  words: string[],
+  event: HookEvent | PreparationMessage,
+  env: Record<string, string> = {},
+) {
   const child = spawn('python3', [path.join(RECIPES, recipe), ...words], {
     // The environment is the same as under the service.
     env: { PATH: process.env.PATH ?? '', ...env },
@@ -102,6 +139,86 @@ tried(
     }
   },
 );
+
+async function ticket(event: HookEvent | PreparationMessage): Promise<string> {
+  const { port, printed } = await printer(0x12);
+  expect(await run('print-order', ['127.0.0.1', port], event)).toEqual({ code: 0, said: '' });
+  // The rows as printed: the commands for large letters are left out.
+  return printed().toString('latin1').replaceAll('\x1d!\x11', '').replaceAll('\x1d!\x00', '');
+}
+
+tried('print-order says when in the shop, how many of each option, and the exact money', async () => {
+  const items = [
+    orderLine('Pizza', 2, { Queso: 2, Oliva: 1, Ajo: null, Nada: 0 }),
+    orderLine('Jugo', 0),
+    orderLine('Jamon', 0.5),
+  ];
+  const due = { isScheduled: true, scheduledFor: '2026-03-01T23:30:00.000Z' };
+  const text = await ticket(kitchenEvent({ items, amountToPay: 1013.75, deliveryType: 'pickup', ...due }));
+  expect(text).toContain('#1005\nPARA HOY 20:30\n');
+  expect(text).toMatch(/Pedido de las 12:10 +2026-03-01\n/);
+  expect(text).toContain('RETIRO\n');
+  expect(text).toMatch(/2 x Pizza +\$13,75\n {4}2 x Queso\n {4}Oliva\n {4}Ajo\n0,5 x Jamon/);
+  expect(text).toMatch(/TOTAL +\$1\.013,75\n/);
+  expect(text).not.toMatch(/Jugo|Nada|1 x/);
+  const later = { isScheduled: true, scheduledFor: '2026-03-03T23:30:00.000Z' };
+  expect(await ticket(kitchenEvent(later))).toContain('PARA 03-03 20:30\n');
+  // A long name is not cut off.
+  const long = 'Hamburguesa doble con palta y tomate sin gluten';
+  expect((await ticket(kitchenEvent({ items: [orderLine(long, 1)] }))).replace(/\s+/g, ' ')).toMatch(
+    /1 x Hamburguesa .* sin gluten/,
+  );
+});
+
+tried(
+  'print-order marks what changed, and prints a slip for what is not to be prepared any more',
+  async () => {
+    const side = (name: string, quantity: number) => ({ name, quantity, options: [] });
+    const line = { what: 'line' } as const;
+    const text = await ticket(
+      kitchenEvent(
+        {
+          items: [orderLine('Pizza', 3), orderLine('Torta', 1), orderLine('Agua', 1)],
+          ...{ isScheduled: true, scheduledFor: '2026-03-01T23:30:00.000Z' },
+        },
+        {
+          event: 'order.changed',
+          changes: [
+            { ...line, change: 'changed', line: 1, before: side('Pizza', 2), after: side('Pizza', 3) },
+            { ...line, change: 'new', line: 2, before: null, after: side('Torta', 1) },
+            { ...line, change: 'removed', line: null, before: side('Jugo', 1), after: null },
+            { what: 'dueAt', before: null, after: '2026-03-01T23:30:00.000Z' },
+          ],
+        },
+      ),
+    );
+    expect(text).toContain('PARA HOY 20:30 (NUEVA HORA)\n*** CAMBIO ***\n');
+    expect(text).toMatch(
+      />> CAMBIA\n3 x Pizza .*\n {4}\(antes 2 x Pizza\)\n>> NUEVO\n1 x Torta .*\n1 x Agua/,
+    );
+    expect(text).toContain('>> QUITAR 1 x Jugo\n');
+    const slip = { event: 'order.undone', reason: 'cancel' } as const;
+    expect(await ticket(kitchenEvent({}, slip))).toContain('#1005\n*** ANULADO: NO PREPARAR ***\n');
+    expect(await ticket(kitchenEvent({}, { ...slip, reason: 'moved' }))).toContain(
+      '*** EN OTRA SUCURSAL: NO PREPARAR ***\n',
+    );
+  },
+);
+
+tried('the recipes of messages say what is to be done, and no line of quantity 0', async () => {
+  const server = await httpStandIn();
+  const items = [orderLine('Pizza', 2), orderLine('Jugo', 0)];
+  const event = kitchenEvent({ items }, { event: 'order.undone', reason: 'cancel' });
+  expect(await run('tell-ntfy', [server.url, 'shop-x'], event)).toMatchObject({ code: 0 });
+  expect(JSON.parse(server.calls[0]?.body ?? '')).toMatchObject({
+    title: 'Pedido 1005: anulado',
+    message: '2 x Pizza',
+  });
+  const words = [`${server.url}/api/sales`, secretFile('pos-key')];
+  expect(await run('post-to-pos', words, kitchenEvent({ items }))).toMatchObject({ code: 0 });
+  expect(server.calls[1]?.headers).toMatchObject({ 'idempotency-key': 'prepare_1' });
+  expect(JSON.parse(server.calls[1]?.body ?? '').lines).toHaveLength(1);
+});
 
 tried('print-order fails without paper and without a printer, so that the hook tries again', async () => {
   const { port, printed } = await printer(0x72);

@@ -1,3 +1,5 @@
+import { contentOf } from '../../src/hooks/preparation.ts';
+import { timesOf } from '../../src/hooks/prepared-orders.ts';
 import { until, type Workplace } from './workplace.ts';
 
 /** The request of a caller, and its answer. */
@@ -62,9 +64,32 @@ export async function liveExamples(place: Workplace, localUrl: string): Promise<
     discardChanges: await ask('/outbox/discard', { state: 'rejected', origin: 'file counts.csv' }),
     acknowledgeOrders: await ask('/orders/ack', [{ orderId, seq: event.seq }, 'ORDER-OF-TOMORROW']),
     orderEvent: { request: event, answer: null },
+    preparationEvent: { request: preparationOf(event), answer: null },
     rejectedChange: {
       request: { event: 'change.rejected', seq: rejected[0].settledSeq, change: rejected[0] },
       answer: null,
     },
+  };
+}
+
+/** Returns an event of a preparation of the event's order, as a hook gets it. */
+// biome-ignore lint/suspicious/noExplicitAny: this is an answer of the API.
+function preparationOf({ order }: any) {
+  const observedAt = order.updatedAt as string;
+  const [first] = contentOf(order, String).lines;
+  if (first === undefined) throw new Error('the order has no line');
+  const { line, name, quantity, options } = first;
+  const after = { name, quantity, options };
+  const changed = { what: 'line', change: 'changed', line, before: { ...after, quantity: 2 }, after };
+  return {
+    ...{
+      event: 'order.changed',
+      seq: 2,
+      id: 'changed_2f0c5b1a9d3e4c67_2_8b1f20d4c9a7',
+      orderId: order.orderId,
+    },
+    ...{ status: order.status, reason: null, changes: [changed, { what: 'address' }], observedAt },
+    ...timesOf(order, observedAt, 'America/Santiago'),
+    order,
   };
 }

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import {
   holdBackStates,
   openReadOnlyServices,
+  preparationContext,
   type ReadOnlyServices,
   readStores,
   storedVerdict,
@@ -204,9 +205,11 @@ function calledHook({ name, event }: HookStatus): string {
 }
 
 /** Reports each hook's position, and the last error of a failing one. */
-export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clock: Clock): CheckOutcome {
+export function hooksOutcome({ verdict, mirror }: Stored, config: Config, clock: Clock): CheckOutcome {
+  const { hooks } = config;
   if (hooks.length === 0) return skipped('None is configured.');
-  const found = mirror.read((db) => statusesOf(db, hooks));
+  const context = preparationContext(config, mirror, clock);
+  const found = mirror.read((db) => statusesOf(db, hooks, context));
   const facts = { hooks: found };
   const lagging = outcomeOfFindings(verdict, 'hooks', facts);
   if (lagging) return lagging;

@@ -934,10 +934,53 @@ CREATE TABLE hooks (
   next_try_at TEXT,
   rewinds INTEGER NOT NULL DEFAULT 0,
   rewound_at TEXT,
+  -- Of order.prepare: events of the order feed up to this one were looked at.
+  order_seq INTEGER,
   PRIMARY KEY (name, event)
 ) WITHOUT ROWID;
 
 CREATE INDEX hook_deliveries_by_hook ON hook_deliveries (hook, event, delivery_id);
+
+-- At a branch: orders that the hub gave to another branch after this one had them.
+CREATE TABLE orders_away (
+  order_id TEXT NOT NULL PRIMARY KEY
+) WITHOUT ROWID;
+
+-- What each hook was told last of the preparation of an order.
+CREATE TABLE prepared_orders (
+  hook TEXT NOT NULL,
+  order_id TEXT NOT NULL,
+  -- Events told of the order; 0: it was paid and due before the hook began, so none ever is.
+  step INTEGER NOT NULL,
+  is_prepared INTEGER NOT NULL,
+  store TEXT,
+  -- What was to be prepared, as JSON; NULL where only its digest is known.
+  content TEXT,
+  digest TEXT NOT NULL,
+  -- The newest of its events.
+  seq INTEGER NOT NULL,
+  PRIMARY KEY (hook, order_id)
+) WITHOUT ROWID;
+
+CREATE INDEX prepared_orders_by_order ON prepared_orders (order_id);
+CREATE INDEX prepared_orders_by_seq ON prepared_orders (hook, seq);
+
+-- The events order.prepare, order.changed and order.undone of each hook, numbered for each hook on its own.
+CREATE TABLE preparation_events (
+  hook TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  event TEXT NOT NULL,
+  order_id TEXT NOT NULL,
+  step INTEGER NOT NULL,
+  digest TEXT NOT NULL,
+  reason TEXT,
+  -- JSON; NULL where what was told before is not known.
+  changes TEXT,
+  decided_at TEXT NOT NULL,
+  PRIMARY KEY (hook, seq)
+) WITHOUT ROWID;
+
+CREATE INDEX preparation_events_by_order ON preparation_events (order_id);
 
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);

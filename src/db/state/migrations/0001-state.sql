@@ -107,6 +107,21 @@ CREATE TABLE hooks (
   news_from TEXT
 ) STRICT;
 
+-- What hooks were told of the preparation of orders, because the mirror may be lost or replaced by an older copy.
+CREATE TABLE prepared_orders (
+  hook TEXT NOT NULL,
+  order_id TEXT NOT NULL,
+  step INTEGER NOT NULL,
+  is_prepared INTEGER NOT NULL,
+  store TEXT,
+  digest TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  told_ms REAL NOT NULL,
+  PRIMARY KEY (hook, order_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX prepared_orders_by_seq ON prepared_orders (hook, seq);
+
 CREATE TABLE wishes (
   name TEXT PRIMARY KEY,
   wish TEXT NOT NULL
