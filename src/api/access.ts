@@ -193,6 +193,16 @@ export function refuseWithdrawnKey(request: FastifyRequest): void {
   if (key?.isWithdrawn()) throw keyWithdrawn(key.name);
 }
 
+/**
+ * Returns whether an accepted request shows that a POS runs. `may` are the rights of which its route needs one. A key
+ * with the right `screen` alone only watches, and so do a browser and, without a named key, routes for screens alone.
+ */
+export function isOfPos(request: FastifyRequest, may: readonly Right[]): boolean {
+  const { 'sec-fetch-site': site, 'user-agent': agent = '' } = request.headers;
+  if (site !== undefined || agent.startsWith('Mozilla/')) return false;
+  return (keyInUse.get(request)?.may ?? may).some((right) => right !== 'screen');
+}
+
 /** Returns a description of an accepted request's sender for the audit: `http 192.168.1.7, with the key till-1`. */
 export function originOf(request: FastifyRequest): string {
   const key = keyInUse.get(request);

@@ -5,13 +5,13 @@ import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { Right } from '../db/api-keys.ts';
-import { AccessGate, type AccessOptions, requireRight } from './access.ts';
+import { AccessGate, type AccessOptions, isOfPos, requireRight } from './access.ts';
 import { JSON_BODY_MAX_BYTES } from './server.ts';
 
 export interface LocalApiOptions extends AccessOptions {
   services: Pick<
     Services,
-    'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox' | 'branches' | 'catalogSweep'
+    'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox' | 'posLife' | 'branches' | 'catalogSweep'
   >;
   /** Notified when this process may have changed the mirror. */
   changes: ChangeSignal;
@@ -115,6 +115,7 @@ export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.
       const options = {
         ...(method === 'get' && { exposeHeadRoute: streams === undefined }),
         onRequest: async (request: FastifyRequest) => requireRight(request, doc.may),
+        config: { may: doc.may },
       };
       app[method](path.replace(/\{(\w+)\}/g, ':$1'), options, async (request, reply) => {
         const answer = await doc.handle({
@@ -176,6 +177,8 @@ const ANSWER_HEADERS = {
 interface ApiOptions extends AccessOptions {
   /** Name of the shop, which the page shows when it asks for the API key; '' if it shows none. */
   shop: string;
+  /** Called for each request by which a POS shows that it runs, with the store that it names, or ''. */
+  onPos?: ((store: string) => void) | undefined;
   /** Builds the OpenAPI document of these routes. */
   describe: (families: readonly ApiFamily[]) => Promise<object>;
 }
@@ -183,13 +186,16 @@ interface ApiOptions extends AccessOptions {
 /** Serves all paths below `/v1` behind one access check, with the OpenAPI document at `/v1/openapi.json`. */
 export function apiPlugin(
   families: readonly ApiFamily[],
-  { describe, shop, ...access }: ApiOptions,
+  { describe, shop, onPos, ...access }: ApiOptions,
 ): FastifyPluginAsync {
   const gate = new AccessGate(access);
   const serve: FastifyPluginAsync = async (app) => {
     app.addHook('onRequest', async (request, reply) => {
       reply.headers(ANSWER_HEADERS);
       gate.check(request);
+      const { may = [] } = request.routeOptions.config as { may?: readonly Right[] };
+      const { store = '' } = request.query as { store?: unknown };
+      if (isOfPos(request, may)) onPos?.(typeof store === 'string' ? store : '');
     });
     // The page reads the shop's name from this header. The name is encoded, because a header may contain only ASCII.
     const challenge = shop === '' ? 'Bearer' : `Bearer realm="${encodeURIComponent(shop)}"`;

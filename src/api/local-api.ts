@@ -20,6 +20,7 @@ export function localApi(options: LocalApiOptions): FastifyPluginAsync {
     {
       ...options,
       shop: options.services.config.shop.name,
+      onPos: (store) => void options.services.posLife.note([store]),
       describe: async (all) => (await import('./openapi.ts')).openApiDocument(all, options.version),
     },
   );

@@ -14,6 +14,7 @@ import { OrderPoll } from '../orders/order-poll.ts';
 import { WebhookRegistration, WebhookSecrets } from '../orders/webhook-registration.ts';
 import type { InboxAsker, InboxProcessOptions } from '../outbox/inbox-process.ts';
 import { OutboxService } from '../outbox/outbox.ts';
+import { PosLife } from '../outbox/pos-signs.ts';
 import { MirrorStores } from '../outbox/repositories.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
@@ -151,6 +152,8 @@ async function build(options: ServicesOptions, releasers: Releasers) {
       guards: config.guard,
       holdBack: config.stock.holdBackUnbooked,
     }),
+    /** Notes when the POS gives a sign of life. */
+    posLife: new PosLife(mirror, clock),
     catalogSweep: new LeasedSweep({
       platform,
       stores,

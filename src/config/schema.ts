@@ -451,6 +451,11 @@ export const FILE = z.object({
         '10m',
         'How long an open, paid order may wait for the POS to acknowledge it; after three times as long the alarm is red. Only where a POS acknowledges. "0s": for ever.',
       ),
+      posSilentAfterMs: key(
+        value.autoOrDuration(0, 30 * DAY),
+        'auto',
+        'Time without a sign of life after which a POS raises pos.silent. A sign is a batch, an acknowledgement, a request with its key, or a row in pos_alive. "auto": two hours of the day in which the POS gave a sign in two of the last three weeks, at the same hour of the same weekday; so nights and closed days never count. A duration (example: "30m"): at any hour, for a POS that never sleeps. "0s": never.',
+      ),
       timeoutMs: key(
         value.duration(SECOND, 5 * MINUTE),
         '30s',

@@ -59,6 +59,16 @@ export function duration(minMs: number, maxMs: number) {
   });
 }
 
+/** A duration, or `"auto"`. */
+export function autoOrDuration(minMs: number, maxMs: number) {
+  const allowed = `"auto", or a duration from ${formatDuration(minMs)} to ${formatDuration(maxMs)}, such as "30m"; "0s": never`;
+  return kind<'auto' | number>(allowed, (value) => {
+    if (value === 'auto') return value;
+    const ms = typeof value === 'string' ? parseDurationMs(value) : undefined;
+    return ms !== undefined && ms >= minMs && ms <= maxMs ? ms : undefined;
+  });
+}
+
 /** A duration of at least one day, read as milliseconds. `"0d"` means for ever and is read as 0. */
 export const keepFor = kind(
   `a duration from 1d to ${formatDuration(3650 * DAY)}, such as "90d", or "0d" for ever`,

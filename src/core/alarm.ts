@@ -19,6 +19,7 @@ export type AlarmKey =
   | 'orders.lists'
   | 'orders.unlisted'
   | 'orders.unbooked'
+  | 'pos.silent'
   | 'webhook.refused'
   | 'webhook.unreadable'
   | 'webhook.mismatch'

@@ -12,6 +12,7 @@ import type { Counters } from '../health/counters.ts';
 import { type AlarmFacts, HealthChecks, Recently } from '../health/health-checks.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { type CurrentAssessment, Notifier } from '../health/notifier.ts';
+import { PosWatch } from '../health/pos-silence.ts';
 import { heldOrders } from '../orders/held-callbacks.ts';
 import {
   fieldNews,
@@ -24,6 +25,7 @@ import {
 import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../orders/order.ts';
 import { orderCompanies, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
+import { posSigns } from '../outbox/pos-signs.ts';
 import {
   ALARM_TEST,
   alarmReceivers,
@@ -75,6 +77,7 @@ export function alarmLoops(
     run: (signal, beat) => repeat({ act: () => act(signal, beat), everyMs, onError, clock, beat }, signal),
   });
 
+  const posWatch = new PosWatch(clock, { calendar, after: config.alarms.posSilentAfterMs });
   const orderNowMs = () => clock.nowMs() + (isBranch(config) ? (platform.clock.skewMs() ?? 0) : 0);
   const notifiers = notifiersOf(options, services, counters, (ms) => wallTime(ms).slice(0, 10));
   const facts = new HealthChecks({
@@ -87,6 +90,7 @@ export function alarmLoops(
     // At a branch, the waiting time of an order is measured by the hub's clock.
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
     unbookedAfterMs,
+    silentPos: () => posWatch.look(isHub(config) ? [] : mirror.read((db) => posSigns(db, branches))),
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
     unmappedItems: (of, from) => {
       const waits = `${IS_OPEN} AND ${IS_TO_BOOK} AND ${IS_UNACKNOWLEDGED}`;

@@ -172,6 +172,13 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     remedy:
       'Look whether the POS runs, and take them by hand if need be. One that was taken by hand: {tillsync} feed ack ORDER_ID',
   },
+  'pos.silent': {
+    level: 'amber',
+    hiddenBy: [...NOT_RUNNING],
+    check: 'orders.booked',
+    message: 'The POS gives no sign of life.',
+    remedy: 'Check that the POS is running and connected. The alarm clears with its next sign of life.',
+  },
   'orders.unassigned': {
     level: 'amber',
     check: 'orders',

@@ -14,6 +14,7 @@ import type {
 } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
+import type { SilentPos } from './pos-silence.ts';
 import { PushMonitor } from './push-monitor.ts';
 
 /**
@@ -31,6 +32,8 @@ export interface AlarmFacts {
   orderCompanies: () => { oldest: string; newest: string } | undefined;
   /** Returns orders that the POS should have acknowledged by now, longest wait first. May throw `storage-…`. */
   waitingOrders: () => readonly WaitingOrder[];
+  /** Returns stores whose POS gives no sign of life although it usually does. May throw `storage-…`. */
+  silentPos: () => readonly SilentPos[];
   /** Returns orders with an unreadable part, oldest first. May throw `storage-…`. */
   incompleteOrders: () => readonly IncompleteOrder[];
   /** Returns orders whose callbacks wait for a poll, longest wait first. May throw `storage-…`. */
@@ -135,7 +138,7 @@ export class HealthChecks {
     this.#checks = [
       ...[checkDisk, checkClock, checkTokens, checkCompany],
       () => checkWaitingOrders(facts, isPosUp()),
-      ...[checkIncompleteOrders, checkHeldOrders, checkUnknownStatuses],
+      ...[checkSilentPos, checkIncompleteOrders, checkHeldOrders, checkUnknownStatuses],
       ...[checkStockDifferences, checkStrayOrders],
       () => checkSums(facts, sums()),
       () => checkCodes(facts, codes()),
@@ -230,6 +233,13 @@ function checkWaitingOrders(
     const names = named(late, (order) => `${numberOf(order)} (${localTime(order.since)})`);
     alarms.note('orders.unbooked', `Their numbers, and since when they wait: ${names}.`, level);
   }
+}
+
+function checkSilentPos({ alarms, silentPos, localTime }: AlarmFacts): void {
+  const names = named(silentPos(), ({ store, lastAt }) =>
+    store === '' ? localTime(lastAt) : `${store} (${localTime(lastAt)})`,
+  );
+  alarms.note('pos.silent', names === '' ? null : `Last sign of life: ${names}.`);
 }
 
 function checkIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void {

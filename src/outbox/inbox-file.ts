@@ -27,7 +27,7 @@ import {
   toStorageError,
 } from '../db/sqlite.ts';
 
-export const INBOX_TABLES = ['stock_changes', 'product_changes', 'order_acks'] as const;
+export const INBOX_TABLES = ['stock_changes', 'product_changes', 'order_acks', 'pos_alive'] as const;
 export type InboxTable = (typeof INBOX_TABLES)[number];
 
 const SCHEMA_VERSION = 1;
@@ -38,7 +38,7 @@ const SCHEMA_BYTES_MAX = 1024 * 1024;
 /** Names reserved for SQLite. With `PRAGMA writable_schema`, a POS can give such a name to an object of its own. */
 const OF_SQLITE = /^sqlite_/i;
 const SQLITE_TABLE = /^sqlite_(sequence|stat[1-4])$/i;
-/** Objects that are not evaluated unless a statement names them. tillsync names only its own three tables. */
+/** Objects that are not evaluated unless a statement names them. tillsync names only its own four tables. */
 const HARMLESS = /^CREATE (TABLE|VIEW|(UNIQUE )?INDEX)\b/i;
 
 interface SchemaRow {
@@ -65,7 +65,7 @@ function bringToSchema(db: Database.Database, path: string): void {
 }
 
 /**
- * Throws `storage-corrupt` if the definition of one of the three tables is not exactly tillsync's, or if the
+ * Throws `storage-corrupt` if the definition of one of the four tables is not exactly tillsync's, or if the
  * file has an object of a POS, such as a trigger, that would run inside tillsync when rows are read or deleted.
  * Evaluates nothing of the file itself.
  */
@@ -136,6 +136,7 @@ function knownTables(): Record<InboxTable, string> {
       stock_changes: text('stock_changes'),
       product_changes: text('product_changes'),
       order_acks: text('order_acks'),
+      pos_alive: text('pos_alive'),
     };
     return tables;
   } finally {

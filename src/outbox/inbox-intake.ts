@@ -50,7 +50,7 @@ export class InboxIntake {
    * Copies changes first, then acknowledgements, which say that earlier counts include the order. Both stay in the
    * inbox if their branch's queue is full. `passed` has the skipped rows.
    */
-  ingest(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxIngested {
+  ingest(batch: Omit<InboxBatch, 'alive'>, guards: GuardSettings, passed = new PassedOver()): InboxIngested {
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
       const note = 'INSERT INTO inbox_copied (inbox_key, copied_at) VALUES (?, ?) ON CONFLICT DO NOTHING';

@@ -65,6 +65,8 @@ interface InboxLoopOptions extends InboxLocation {
   /** Called after each read with its result. */
   onTaken: (taken: InboxTaken) => void;
   /** Pause between checks for rows of other processes; has a default. */
+  /** Called with the stores whose POS inserted rows; '' for rows that name none. */
+  onAlive?: ((stores: readonly string[]) => void) | undefined;
   lookEveryMs?: number | undefined;
   openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
   clock: Clock;
@@ -184,7 +186,8 @@ export class InboxLoop {
       from,
     });
     onWaiting(waiting);
-    const rows = [...batch.changes, ...batch.acks];
+    const rows = [...batch.changes, ...batch.acks, ...batch.alive];
+    if (rows.length > 0) this.#options.onAlive?.(storesIn(batch));
     if (rows.length === 0 && pass.passed.isNone) {
       // Deletes notes of copied rows that a dead process left, since the inbox is empty.
       if (!this.#isTidy && keptFiles.length === 0) await stores.write(({ inbox }) => inbox.forgetAll());
@@ -213,7 +216,7 @@ export class InboxLoop {
       return inbox.ingest(batch, guards, pass.passed);
     });
     this.#goOn(pass, batch);
-    const gone = [...taken.changes, ...taken.acks];
+    const gone = [...taken.changes, ...taken.acks, ...batch.alive];
     for (const { table, id, tooLong } of gone) {
       if (tooLong) log.warn({ table, id, ...tooLong }, 'a row of the inbox is too long and was not taken');
     }
@@ -316,4 +319,10 @@ export class InboxLoop {
     this.#told.set(key, words);
     alarms.note(key, words);
   }
+}
+
+/** Returns the stores that the rows name. Acknowledgements name an order, whose store is noted with them. */
+function storesIn({ changes, alive }: InboxBatch): string[] {
+  const named = changes.map(({ value }) => value.subsidiaryExternalId ?? value.subsidiaryId ?? '');
+  return [...named.map(String), ...alive.map(({ store }) => store)];
 }

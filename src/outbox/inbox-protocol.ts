@@ -101,7 +101,7 @@ export class InboxAnswerer {
         const batch = inbox.read(request.limit, request.from);
         // If reading does not begin at the first row, skipped rows wait in the inbox even if the batch is empty.
         const isWhole = Object.keys(request.from).length === 0;
-        const none = isWhole && batch.changes.length + batch.acks.length === 0;
+        const none = isWhole && batch.changes.length + batch.acks.length + batch.alive.length === 0;
         const waiting = none ? { rows: 0, oldest: null } : inbox.waiting();
         // While rows wait, their removal fails if a POS holds a lock. So locks are searched only if the inbox is empty.
         const found = none ? this.#holders() : [];

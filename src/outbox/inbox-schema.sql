@@ -92,3 +92,16 @@ CREATE TABLE order_acks (
   CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)
 );
 
+-- A POS that has nothing to say inserts a row, so that it counts as alive.
+CREATE TABLE pos_alive (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  store_external_id,
+  change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+  inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+  CONSTRAINT "change_key was used before" UNIQUE (change_key),
+  CONSTRAINT "store_external_id must be a text that is not empty"
+    CHECK (store_external_id IS NULL OR (typeof(store_external_id) IN ('text', 'integer') AND trim(store_external_id) <> '')),
+  CONSTRAINT "store_external_id must have 200 characters at most" CHECK (store_external_id IS NULL OR length(store_external_id) <= 200),
+  CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),
+  CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)
+);

@@ -52,6 +52,8 @@ export interface InboxAck extends InboxRow {
 export interface InboxBatch {
   changes: InboxChange[];
   acks: InboxAck[];
+  /** Rows by which a POS shows that it runs; `store` is '' if the row names none. */
+  alive: (InboxRow & { store: string })[];
   /** Whether the inbox may have more rows. */
   more: boolean;
 }
@@ -94,6 +96,7 @@ const COLUMNS: Record<InboxTable, Record<string, number>> = {
     reference: REFERENCE_BYTES,
   },
   order_acks: { order_id: ID_BYTES, seq: ID_BYTES },
+  pos_alive: { store_external_id: ID_BYTES },
 };
 /** Maximum number of bytes of one batch, so that memory is limited and no row waits long behind others. */
 const BATCH_BYTES = 1024 * 1024;
@@ -142,6 +145,7 @@ export class InboxRows {
       stock_changes: statementsOn(db, 'stock_changes'),
       product_changes: statementsOn(db, 'product_changes'),
       order_acks: statementsOn(db, 'order_acks'),
+      pos_alive: statementsOn(db, 'pos_alive'),
     };
   }
 
@@ -156,13 +160,18 @@ export class InboxRows {
       const stock = this.#page('stock_changes', limit, room, from);
       const product = this.#page('product_changes', limit, room, from);
       const acks = stock.more ? { rows: [], more: true } : this.#page('order_acks', limit, room, from);
+      const alive = this.#page('pos_alive', limit, room, {});
       return {
         changes: [
           ...stock.rows.map(({ row, values }) => changeOf('stock', row, values)),
           ...product.rows.map(({ row, values }) => changeOf('product', row, values)),
         ],
         acks: acks.rows.map(({ row, values }) => ackOf(row, values)),
-        more: stock.more || product.more || acks.more,
+        alive: alive.rows.map(({ row, values }) => ({
+          ...row,
+          store: String(values.store_external_id ?? ''),
+        })),
+        more: stock.more || product.more || acks.more || alive.more,
       };
     })();
   }
@@ -255,7 +264,7 @@ export class InboxRows {
     const key = { table, id: String(id), tooLong };
     if (tooLong === null) {
       const { change_key: own, key_hex: keyHex, ...values } = row.get(id) as Values & { key_hex: string };
-      return { row: { ...key, key: `${prefixOf(table)}:${keyText(own, keyHex)}`, keyHex }, values };
+      return { row: { ...key, key: `${PREFIX[table]}:${keyText(own, keyHex)}`, keyHex }, values };
     }
     const values: Values = {};
     for (const [column, maxBytes] of Object.entries(COLUMNS[table])) {
@@ -265,13 +274,13 @@ export class InboxRows {
     if (lengths.change_key > ID_BYTES) {
       const place = `long-key-${this.#inode}-${id}-${lengths.change_key}`;
       return {
-        row: { ...key, key: `${prefixOf(table)}:${place}`, keyHex: `#${lengths.change_key}` },
+        row: { ...key, key: `${PREFIX[table]}:${place}`, keyHex: `#${lengths.change_key}` },
         values,
       };
     }
     const own = value('change_key').get(id);
     const keyHex = String(value('hex(change_key)').get(id));
-    return { row: { ...key, key: `${prefixOf(table)}:${keyText(own, keyHex)}`, keyHex }, values };
+    return { row: { ...key, key: `${PREFIX[table]}:${keyText(own, keyHex)}`, keyHex }, values };
   }
 }
 
@@ -324,10 +333,7 @@ function statementsOn(db: Database.Database, table: InboxTable): Statements {
   };
 }
 
-function prefixOf(table: InboxTable): 'stock' | 'product' | 'ack' {
-  if (table === 'order_acks') return 'ack';
-  return table === 'stock_changes' ? 'stock' : 'product';
-}
+const PREFIX = { stock_changes: 'stock', product_changes: 'product', order_acks: 'ack', pos_alive: 'alive' };
 
 function changeOf(
   kind: ChangeKind,

@@ -33,6 +33,7 @@ describe('[alarms]', () => {
       repeatMs: 86_400_000,
       dailyMax: 3,
       unbookedAfterMs: 600_000,
+      posSilentAfterMs: 'auto',
       timeoutMs: 30_000,
     });
     expect(read('', { TILLSYNC_ALARMS_COMMAND: '["/bin/tell"]' })).toMatchObject({ command: ['/bin/tell'] });

@@ -58,6 +58,7 @@ describe('what no flow notices by itself', () => {
       orderCompanies: () => undefined,
       waitingOrders: () => now.waiting,
       stockDifferences: () => ({ count: 0, worst: [] }),
+      silentPos: () => [],
       incompleteOrders: () => now.incomplete,
       heldOrders: () => now.held,
       unknownStatuses: () => now.words,

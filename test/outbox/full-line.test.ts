@@ -94,7 +94,7 @@ it('lets the inbox wait where it is: each row is taken once, in its order, and a
   db.exec("INSERT INTO order_acks (order_id) VALUES ('o1')");
   const look = () => {
     const report = out.inbox.ingest(inbox.read(), GUARDS_OFF);
-    inbox.remove(rowsOf({ ...report.taken, more: false }));
+    inbox.remove(rowsOf({ ...report.taken, alive: [], more: false }));
     out.inbox.forget(report.taken);
     return { taken: report.accepted.length, acks: report.acks.length, full: report.full?.code ?? null };
   };

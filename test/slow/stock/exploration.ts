@@ -370,7 +370,7 @@ export class Exploration {
         const value = { sku: Number(skuOf(stock)), qty, subsidiaryId: branchOf(stock) };
         return { ...key, tooLong: null, kind: 'stock' as const, reference: null, handedAt, value };
       });
-      const batch: InboxBatch = { changes, acks: [], more: false };
+      const batch: InboxBatch = { changes, acks: [], alive: [], more: false };
       const before = this.#version();
       this.#out.inbox.ingest(batch, GUARDS_OFF);
       this.#out.inbox.forget(batch);

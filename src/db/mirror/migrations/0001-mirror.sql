@@ -724,6 +724,26 @@ CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 
     WHERE store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
 END;
 
+-- Signs of life of each store's POS, one row an hour (UTC, such as 2026-01-15T12); '' where a sign names no store.
+CREATE TABLE pos_signs (
+  store TEXT NOT NULL,
+  hour TEXT NOT NULL,
+  last_at TEXT NOT NULL,
+  PRIMARY KEY (store, hour)
+) WITHOUT ROWID;
+
+CREATE TRIGGER pos_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
+  INSERT OR REPLACE INTO pos_signs (store, hour, last_at)
+    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at FROM orders
+    WHERE order_id = NEW.order_id;
+END;
+
+CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON order_acks WHEN NEW.source <> 'cli' BEGIN
+  INSERT OR REPLACE INTO pos_signs (store, hour, last_at)
+    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at FROM orders
+    WHERE order_id = NEW.order_id;
+END;
+
 CREATE TRIGGER acks_go_up AFTER INSERT ON order_acks WHEN EXISTS (SELECT 1 FROM link) BEGIN
   INSERT OR IGNORE INTO up_acks (order_id) VALUES (NEW.order_id);
 END;
