@@ -313,7 +313,7 @@ function outcomesOf({ services, clock }: LocalApiOptions, polls: LongPolls) {
     const read = () =>
       whenFree(clock, () => {
         let isEmpty = false;
-        const became = { pending: 0, held: 0, done: 0, rejected: 0 };
+        const became = { pending: 0, held: 0, done: 0, rejected: 0, superseded: 0 };
         for (const result of answer.results) {
           const last = result.changeId === undefined ? undefined : services.outbox.follow(result.changeId);
           if (!last) {
@@ -326,7 +326,8 @@ function outcomesOf({ services, clock }: LocalApiOptions, polls: LongPolls) {
           if (settledAt === null) became[heldGuard === null ? 'pending' : 'held'] += 1;
           else became[state === 'rejected' ? 'rejected' : 'done'] += 1;
         }
-        Object.assign(answer, became);
+        const { superseded, ...others } = became;
+        Object.assign(answer, others, superseded > 0 && { superseded });
         return { isEmpty, text: JSON.stringify(answer) };
       });
     const held = { response: reply.raw, waitMs, lookEveryMs: OUTCOMES_LOOK_EVERY_MS };
@@ -423,8 +424,8 @@ function handOvers(options: LocalApiOptions) {
       maxItems: isPlanned ? PLANNED_ITEMS_MAX : ITEMS_MAX,
       hint: isPlanned ? IN_ONE_PIECE : 'Send it in several parts.',
     };
-    const found = await reading.within(() => readItems(kind, request, asked.decimal, limits));
-    const read = services.outbox.dated(found);
+    const { items, notes } = await reading.within(() => readItems(kind, request, asked.decimal, limits));
+    const read = { items: services.outbox.dated(items), notes };
     const act = async () => {
       const submission = await submit();
       refuseLongWait(asked.wait, submission.items.length);

@@ -81,12 +81,12 @@ const reference = wellFormed(
 )
   .exactOptional()
   .describe('Yours, to ask for what became of it; never sent to the platform');
-const countedAt = sound(
+const countedAt = wellFormed(
   z
     .string(says('is not a text; write a time such as 2026-11-28T09:55:00-03:00'))
-    .regex(/\S/, says('is empty'))
-    .trim()
-    .max(ID_LENGTH_MAX, says('is too long')),
+    .max(ID_LENGTH_MAX, says('is too long'))
+    .regex(FILLED, says(whyUnsound))
+    .trim(),
 )
   .exactOptional()
   .describe(

@@ -32,6 +32,7 @@ interface NamedCount extends StockKey {
   countedSeq: number;
   countedVersion: number;
   countedMs: number;
+  handedMs: number;
   changeId: number;
   address: string;
   refusedVersion: number;
@@ -43,7 +44,7 @@ interface Meaning extends StockKey {
 }
 
 const COUNT = `named, sku, subsidiary_id AS subsidiaryId, counted_qty AS countedQty, counted_seq AS countedSeq,
-  counted_version AS countedVersion, counted_ms AS countedMs, change_id AS changeId, address,
+  counted_version AS countedVersion, counted_ms AS countedMs, handed_ms AS handedMs, change_id AS changeId, address,
   refused_version AS refusedVersion`;
 const WAITING =
   "INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = ? AND state = 'pending' AND held_guard IS NULL";
@@ -148,12 +149,12 @@ export class MovedIds {
     const { externalId } = JSON.parse(count.named) as StockName;
     this.#sql.run(
       `INSERT INTO id_counts (named, external_id, sku, subsidiary_id, counted_qty, counted_seq, counted_version,
-         counted_ms, change_id, address, refused_version)
+         counted_ms, handed_ms, change_id, address, refused_version)
        VALUES (@named, @externalId, @sku, @subsidiaryId, @countedQty, @countedSeq, @countedVersion,
-         @countedMs, @changeId, @address, @refusedVersion)
+         @countedMs, @handedMs, @changeId, @address, @refusedVersion)
        ON CONFLICT (named) DO UPDATE SET sku = excluded.sku, subsidiary_id = excluded.subsidiary_id,
          counted_qty = excluded.counted_qty, counted_seq = excluded.counted_seq,
-         counted_version = excluded.counted_version, counted_ms = excluded.counted_ms,
+         counted_version = excluded.counted_version, counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
          change_id = excluded.change_id, address = excluded.address, refused_version = excluded.refused_version
          WHERE excluded.counted_version > counted_version`,
       { ...count, externalId },
@@ -166,13 +167,13 @@ export class MovedIds {
     const hasMoved = stockTarget(from) !== stockTarget(to);
     const changeId = hasMoved ? this.#nextVersion() : count.changeId;
     const { changes } = this.#sql.run(
-      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, change_id,
+      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, handed_ms, change_id,
          address, refused_version, named, dirty)
-       VALUES (@sku, @subsidiaryId, @countedQty, @countedSeq, @countedVersion, @countedMs, @changeId,
+       VALUES (@sku, @subsidiaryId, @countedQty, @countedSeq, @countedVersion, @countedMs, @handedMs, @changeId,
          @address, @refusedVersion, @named, 1)
        ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
          counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
-         counted_ms = excluded.counted_ms, change_id = excluded.change_id, address = excluded.address,
+         counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms, change_id = excluded.change_id, address = excluded.address,
          refused_version = excluded.refused_version, named = excluded.named, dirty = 1
          WHERE excluded.counted_version > stock_counts.counted_version`,
       { ...count, ...to, changeId, address: JSON.stringify(address) },
@@ -190,7 +191,7 @@ export class MovedIds {
     { changeId, address }: { changeId: number; address: Address },
   ): void {
     const at = isoUtc(this.#options.clock.nowMs());
-    const { named, countedQty, countedSeq: asOfSeq, countedVersion: version } = count;
+    const { named, countedQty, countedSeq: asOfSeq, countedVersion: version, countedMs, handedMs } = count;
     const { externalId } = JSON.parse(named) as StockName;
     const target = stockTarget(to);
     this.#options.queue.putDone({
@@ -203,6 +204,8 @@ export class MovedIds {
       branch: to.subsidiaryId,
       body: { externalId, ...address, qty: countedQty },
       asOfSeq,
+      countedAt: countedMs < handedMs ? isoUtc(countedMs) : null,
+      handedAt: isoUtc(handedMs),
       message: `Counted again: id ${externalId} meant sku ${count.sku} before, and means sku ${to.sku} now.`,
       reference: null,
       heldGuard: null,

@@ -371,6 +371,7 @@ CREATE TABLE id_counts (
   counted_seq INTEGER NOT NULL,
   counted_version INTEGER NOT NULL,
   counted_ms INTEGER NOT NULL,
+  handed_ms INTEGER NOT NULL,
   change_id INTEGER NOT NULL,
   address TEXT NOT NULL,
   refused_version INTEGER NOT NULL
