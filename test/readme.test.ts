@@ -35,7 +35,7 @@ function slugsOf(file: string): string[] {
 
 /** The mirror's tables for tillsync's own use. A POS must not rely on them, because they may change. */
 const OWN_TABLES =
-  'acknowledging_stores audit branch_products catalog_news feed feed_branches feed_stores forgotten_up given_up_counts hand_overs handed_up held_notifications holding_branches hook_deliveries hooks hub inbox_copied incomplete_orders ledger_orders left_stores link listed_orders order_payloads polled_days product_fields sent_orders stock_counts stock_differences stock_looks stock_steps sweeps unassigned_orders unknown_statuses up_acks up_items waiting_acks'.split(
+  'acknowledging_stores audit branch_products catalog_news feed feed_branches feed_stores forgotten_up given_up_counts hand_overs handed_up held_notifications holding_branches hook_deliveries hooks hub id_counts inbox_copied incomplete_orders ledger_orders left_stores link listed_orders moved_ids order_payloads orders_away polled_days pos_signs preparation_events prepared_orders product_fields sent_orders stock_counts stock_differences stock_looks stock_steps sweeps unassigned_orders unknown_statuses up_acks up_items waiting_acks'.split(
     ' ',
   );
 const OWN_COLUMNS = [
@@ -60,10 +60,10 @@ const OWN_COLUMNS = [
     'quarantine.seen',
     'quarantine.bytes',
   ],
-  ...'conflict_key fields priority queue_seq basis sku subsidiary_id branch source version field_versions zeroed_at refused_since as_of_seq call_id sent_qty held_back sent_as_of_seq'
+  ...'conflict_key fields priority queue_seq basis sku subsidiary_id branch source version field_versions zeroed_at refused_since as_of_seq call_id sent_qty held_back sent_as_of_seq handed_at named'
     .split(' ')
     .map((column) => `outbox.${column}`),
-  ...['stock_changes', 'product_changes', 'order_acks'].flatMap((table) => [
+  ...['stock_changes', 'product_changes', 'order_acks', 'pos_alive'].flatMap((table) => [
     `${table}.id`,
     `${table}.inserted_at`,
   ]),

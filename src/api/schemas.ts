@@ -253,4 +253,3 @@ export const outboxCounts = z.object({
   rejected: whole,
   oldestPendingAt: isoTime.nullable(),
 });
-

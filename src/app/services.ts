@@ -147,11 +147,7 @@ async function build(options: ServicesOptions, releasers: Releasers) {
     branches: isHub(config) ? openOnes(config, state) : configuredBranches(config, mirror),
     /** Catalogue and outbox in the mirror. */
     stores,
-    outbox: new OutboxService({
-      stores,
-      guards: config.guard,
-      holdBack: config.stock.holdBackUnbooked,
-    }),
+    outbox: new OutboxService({ stores, guards: config.guard, holdBack: config.stock.holdBackUnbooked }),
     /** Notes when the POS gives a sign of life. */
     posLife: new PosLife(mirror, clock),
     catalogSweep: new LeasedSweep({

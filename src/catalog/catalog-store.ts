@@ -433,6 +433,7 @@ export class CatalogStore {
   }
 
   #transaction<T>(action: () => T): T {
+    WRITES.set(this.#db, (WRITES.get(this.#db) ?? 0) + 1);
     return sqlOf(this.#db).transaction(action);
   }
 }
@@ -479,23 +480,29 @@ function lookups(db: Database.Database) {
       db.prepare<[MappingQuery], CatalogMapping>(selectMappings((column) => `${column} = @name`)),
     externalIds: () =>
       db
-        .prepare<{ within: string | null }, string>(
-          `SELECT externalId FROM (SELECT subsidiary_id, ext_id AS externalId FROM integrations
-             UNION SELECT subsidiary_id, product_id_pos_a FROM integrations
-             UNION SELECT subsidiary_id, product_code_pos_b FROM integrations)
-           WHERE externalId <> '' AND (@within IS NULL OR subsidiary_id = @within)`,
+        .prepare<[], string>(
+          `SELECT ext_id FROM integrations INDEXED BY integrations_by_ext_id WHERE ext_id IS NOT NULL
+           UNION SELECT product_id_pos_a FROM integrations INDEXED BY integrations_by_pos_a WHERE product_id_pos_a IS NOT NULL
+           UNION SELECT product_code_pos_b FROM integrations INDEXED BY integrations_by_pos_b WHERE product_code_pos_b IS NOT NULL`,
         )
         .pluck(),
   });
 }
 
+/** Number of transactions that changed the catalogue on each connection. */
+const WRITES = new WeakMap<Database.Database, number>();
+
 /** Finds in the mirror which product a change means. A vanished product counts as unknown. */
 export class MirrorCatalog implements CatalogLookup {
+  readonly #db: Database.Database;
   readonly #branches: readonly string[];
   readonly #sql: ReturnType<typeof lookups>;
   #isComplete = false;
+  /** All ids by `twinKey`, and the state of the catalogue of which they are. */
+  #twins: { stamp: string; ids: Map<string, string[]> } | undefined;
 
   constructor({ db, branches }: { db: Database.Database; branches: readonly Branch[] }) {
+    this.#db = db;
     this.#branches = branches.map(branchKey);
     this.#sql = lookups(db);
   }
@@ -527,12 +534,27 @@ export class MirrorCatalog implements CatalogLookup {
   }
 
   twinsOf(externalId: string, within: string | null = null): CatalogMapping[] {
-    const key = twinKey(externalId);
-    const ids = new Set<string>();
-    for (const id of this.#sql.externalIds.iterate({ within })) {
-      if (id !== externalId && twinKey(id) === key) ids.add(id);
+    const ids = this.#idsByTwinKey().get(twinKey(externalId)) ?? [];
+    return ids
+      .filter((id) => id !== externalId)
+      .sort()
+      .flatMap((id) => this.byExternalId(id, within));
+  }
+
+  /** Returns all ids by `twinKey`. They are read once for each state of the catalogue, because a file may have 20,000 unknown ids. */
+  #idsByTwinKey(): ReadonlyMap<string, readonly string[]> {
+    const stamp = `${WRITES.get(this.#db) ?? 0} ${this.#db.pragma('data_version', { simple: true })}`;
+    if (this.#twins?.stamp !== stamp) {
+      const ids = new Map<string, string[]>();
+      for (const id of this.#sql.externalIds.iterate()) {
+        const key = twinKey(id);
+        const known = ids.get(key);
+        if (known) known.push(id);
+        else ids.set(key, [id]);
+      }
+      this.#twins = { stamp, ids };
     }
-    return [...ids].sort().flatMap((id) => this.byExternalId(id, within));
+    return this.#twins.ids;
   }
 }
 

@@ -168,7 +168,8 @@ function nameOf(file: string): string {
   return file === '-' ? 'standard input' : path.basename(file);
 }
 
-type Line = SourceLine & Change & { reference?: string | null; countedAt?: string | null; added?: readonly SourceLine[] };
+type Line = SourceLine &
+  Change & { reference?: string | null; countedAt?: string | null; added?: readonly SourceLine[] };
 
 /** Returns the problems of faulty rows, in the order of the file. */
 function problemsOf(rows: readonly Row[]): Problem[] {
@@ -334,7 +335,8 @@ interface PushReport extends Counts {
 }
 
 function pushText(report: PushReport): string {
-  const { items, unreadable, addedUp, inventory, pending, held, rejected, done, discarded, superseded } = report;
+  const { items, unreadable, addedUp, inventory, pending, held, rejected, done, discarded, superseded } =
+    report;
   const lines = [itemsLine(items, unreadable), ...inventoryLines(inventory)];
   if (addedUp > 0) lines.push(`Added ${counted(addedUp, 'row')} to other rows of the same article.`);
   const ways = [

@@ -481,4 +481,3 @@ function namesOf(value: Record<string, unknown>): string {
   if (names.length === 0) return 'none';
   return names.slice(0, 12).join(', ').slice(0, 200) + (names.length > 12 ? ', …' : '');
 }
-

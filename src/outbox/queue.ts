@@ -127,7 +127,17 @@ const SAME_COLUMNS = [
 ];
 const BOUND_COLUMNS = [
   ...['change_id', 'target', 'conflict_key', 'body', 'priority', 'sku', 'subsidiary_id', 'branch', 'origin'],
-  ...['reference', 'version', 'zeroed_at', 'as_of_seq', 'counted_at', 'handed_at', 'created_at', 'queue_seq', 'named'],
+  ...[
+    'reference',
+    'version',
+    'zeroed_at',
+    'as_of_seq',
+    'counted_at',
+    'handed_at',
+    'created_at',
+    'queue_seq',
+    'named',
+  ],
 ];
 
 /**
@@ -242,7 +252,14 @@ export class OutboxQueue {
     const rest = withoutOverruled(change.body, { qty: 0 } as ChangeBody, 'all');
     if (rest === undefined || last.heldGuard !== null || !('qty' in last.body)) return { overruledBy: last };
     const { countedAt, handedAt, asOfSeq, named } = last;
-    return { ...change, body: { ...rest, qty: last.body.qty } as ChangeBody, asOfSeq, countedAt, handedAt, named };
+    return {
+      ...change,
+      body: { ...rest, qty: last.body.qty } as ChangeBody,
+      asOfSeq,
+      countedAt,
+      handedAt,
+      named,
+    };
   }
 
   /** Whether a count says when it was made, or another one of its target does. */
@@ -487,7 +504,8 @@ export class OutboxQueue {
    */
   #upsert(change: NewChange): number | undefined {
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = change;
-    const { source, origin, reference, version, zeroedAt, asOfSeq, countedAt, handedAt, branch, named } = change;
+    const { source, origin, reference, version, zeroedAt, asOfSeq, countedAt, handedAt, branch, named } =
+      change;
     const { body, fields, priority } = bodyColumns(change.body);
     const place = [changeId, target, conflictKey, body, priority, sku, subsidiaryId, branch, origin];
     const { changes, lastInsertRowid } = this.#sql.run(

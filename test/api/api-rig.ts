@@ -117,6 +117,7 @@ export async function openApi(options: ApiRigOptions = {}) {
       mirror,
       stores,
       outbox: memoryOutbox(state, orders),
+      posLife: { note: async () => {} },
       state: { ledger: { waits: () => [{ endpoint: 'order.all', reason: 'interval', waitMs: 1200 }] } },
       platform: {
         tokens: {

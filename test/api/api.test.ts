@@ -3,13 +3,7 @@
 import { request } from 'undici';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { changeAnswer, outboxPage } from '../../src/api/change-schemas.ts';
-import {
-  ackAnswer,
-  errorAnswer,
-  feedPage,
-  orderAnswer,
-  productPage,
-} from '../../src/api/schemas.ts';
+import { ackAnswer, errorAnswer, feedPage, orderAnswer, productPage } from '../../src/api/schemas.ts';
 import { statusAnswer } from '../../src/api/status-schemas.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';

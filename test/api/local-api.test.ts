@@ -32,6 +32,7 @@ import { continueFeedAfter } from '../../src/orders/mirror-file.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { OutboxService } from '../../src/outbox/outbox.ts';
+import { PosLife } from '../../src/outbox/pos-signs.ts';
 import { MirrorStores } from '../../src/outbox/repositories.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
@@ -78,6 +79,7 @@ beforeEach(async () => {
     mirror,
     stores,
     outbox,
+    posLife: new PosLife(mirror, clock),
     state: { ledger: { waits: () => [] } },
     platform: { tokens: { describe: () => describeTokens(null, null, 0) } },
   } as unknown as LocalApiOptions['services'];

@@ -212,7 +212,8 @@ export class HubStore extends Store {
       const seen = new Set(list.map(({ id }) => id));
       await stores.write(({ catalog }) => {
         catalog.applyPage(branch, list, mark);
-        catalog.completeSweep({ branch, mark, startedAtMs: this.clock.nowMs(), pages: 1, seen });
+        const nowMs = this.clock.nowMs();
+        catalog.completeSweep({ branch, mark, startedAtMs: nowMs, scheduledMs: nowMs, pages: 1, seen });
       });
     }
   }

@@ -122,14 +122,14 @@ export function outgoing(
 const SPELLINGS = compileSpellings({});
 let edits = 0;
 
-/** Merges an order as a poll does; each call is an event, even if nothing else changed. */
+/** Merges an order as a poll or a callback does; each call is an event, even if nothing else changed. */
 export function order(
   out: ReturnType<typeof outgoing>,
   orderId: string,
   store: string,
   items: [externalId: string | null, quantity: number, name?: string][],
   status = 'pending',
-  { createdAt = null }: { createdAt?: string | null } = {},
+  { createdAt = null, source = 'poll' }: { createdAt?: string | null; source?: 'poll' | 'webhook' } = {},
 ) {
   edits += 1;
   const raw = JSON.stringify({
@@ -142,7 +142,7 @@ export function order(
   });
   const reading = readSentOrder(JSON.parse(raw), raw, SPELLINGS);
   if ('unreadable' in reading) throw new Error(reading.unreadable);
-  const observation = { source: 'poll', observedAtMs: out.clock.nowMs(), raw, reading } as const;
+  const observation = { source, observedAtMs: out.clock.nowMs(), raw, reading } as const;
   mergeOrder(out.db, observation, SPELLINGS, null);
 }
 

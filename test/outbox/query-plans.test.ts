@@ -5,9 +5,12 @@ import { outgoing, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 import { StockModel } from './stock-model.ts';
 import { TEA } from './swept-outbox.ts';
 
-/** Statements that may read a whole table: they run once when a branch starts to hold back, or end at their LIMIT. */
+/**
+ * Statements that may read a whole table: they run once when a branch starts to hold back, once a sweep, once for each
+ * state of the catalogue, or end at their LIMIT.
+ */
 const ONCE =
-  /FROM orders INDEXED BY orders_open|expected_qty IS NOT wanted_qty|FROM products WHERE vanished_at IS NULL ORDER BY rowid DESC LIMIT/;
+  /FROM orders INDEXED BY orders_open|expected_qty IS NOT wanted_qty|FROM products WHERE vanished_at IS NULL(?: ORDER BY rowid DESC LIMIT|$)|INDEXED BY integrations_by_pos_b WHERE/;
 /**
  * Step of a query plan that reads a whole table of the catalogue or of orders (by name or alias), or that makes an
  * index for one query.

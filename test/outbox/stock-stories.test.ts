@@ -260,6 +260,9 @@ it.each([
     'o1',
     store,
     lines.map(([id, qty]) => [id, qty]),
+    'pending',
+    // An empty list of a poll says nothing.
+    { source: lines.length === 0 ? 'webhook' : 'poll' },
   );
   expect(send(out)).toEqual({ 'sku:11@s1': 40 });
 });

@@ -38,7 +38,7 @@ test('a product is read as far as it can be, and kept whole', () => {
           withDiscount: null,
           discount: 5,
           show: false,
-          stocks: [{ subsidiaryId: 's', qty: '3', show: true }],
+          stocks: [{ subsidiaryId: 's', qty: 3, show: true }],
           integrations: [{ subsidiaryId: 's', productIdPosA: '9', productCodePosB: null, extId: null }],
         },
       ],

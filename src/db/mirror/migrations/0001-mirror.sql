@@ -733,14 +733,19 @@ CREATE TABLE pos_signs (
   PRIMARY KEY (store, hour)
 ) WITHOUT ROWID;
 
+-- No OR REPLACE: the conflict rule of the statement that fires a trigger overrides that of the trigger's own.
 CREATE TRIGGER pos_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  INSERT OR REPLACE INTO pos_signs (store, hour, last_at)
+  DELETE FROM pos_signs WHERE hour = substr(NEW.acked_at, 1, 13)
+    AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+  INSERT INTO pos_signs (store, hour, last_at)
     SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at FROM orders
     WHERE order_id = NEW.order_id;
 END;
 
 CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  INSERT OR REPLACE INTO pos_signs (store, hour, last_at)
+  DELETE FROM pos_signs WHERE hour = substr(NEW.acked_at, 1, 13)
+    AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+  INSERT INTO pos_signs (store, hour, last_at)
     SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at FROM orders
     WHERE order_id = NEW.order_id;
 END;
