@@ -141,14 +141,16 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'orders.held': {
     level: 'amber',
     check: 'orders',
-    message: 'Callbacks contradict what is known of orders, and no poll says which is right.',
-    remedy: 'Look at each. A poll of its day ends it: {tillsync} sync orders --from DAY --to DAY',
+    message: 'Callbacks contradict orders, and no poll has decided.',
+    remedy:
+      'Check these orders in the company panel. To poll their day, run: {tillsync} sync orders --from DAY --to DAY',
   },
   'orders.status-unknown': {
     level: 'amber',
     check: 'orders',
-    message: 'The platform says statuses that its document does not name; they replace none of it.',
-    remedy: 'Say under [orders.statuses] of the configuration what each stands for: WORD = "pending"',
+    message: "The platform sends order statuses that tillsync doesn't know.",
+    remedy:
+      'Set their meaning in [orders.statuses] of the configuration (example: WORD = "pending"), then run: {restart}',
   },
   'orders.stale': {
     level: 'red',
@@ -333,14 +335,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     when: ({ outbox }) => (outbox ? counted(outbox.rejected) : undefined),
     check: 'outbox',
     message: 'Changes that the platform rejected: {count}.',
-    remedy: 'See why with {tillsync} outbox list --state rejected, correct it, then retry or drop them.',
+    remedy: 'See why with {tillsync} outbox list --state rejected, correct it, then retry or discard them.',
   },
   'outbox.held': {
     level: 'amber',
     when: ({ outbox }) => (outbox ? counted(outbox.held) : undefined),
     check: 'outbox',
     message: 'Changes that look like a mistake and need a decision: {count}.',
-    remedy: 'Check them with {tillsync} outbox list --state held, then release or drop them.',
+    remedy: 'Check them with {tillsync} outbox list --state held, then release or discard them.',
   },
   'stock.differs': {
     level: 'amber',

@@ -200,7 +200,7 @@ const TICKETS: Ticket[] = [
     says: 'Stock of the POS does not get through.',
     heading: [
       'A program keeps the inbox locked, so changes of the POS do not get through.',
-      'Un programa mantiene bloqueado el buzón, así que no pasan los cambios del punto de venta.',
+      'Un programa mantiene bloqueado el buzón, así que no pasan los cambios del POS.',
     ],
     async bring() {
       const pos = new Database(path.join(place.storage, 'inbox', 'inbox.db'), { timeout: 5_000 });

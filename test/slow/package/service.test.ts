@@ -285,7 +285,7 @@ describe('the installed service', () => {
 
   it.each([
     ['operator', 'To open it from another machine'],
-    ['operador', 'Para abrirla desde otra máquina'],
+    ['operador', 'Para abrirla desde otro equipo'],
   ])('shows its page to another machine after the steps of docs/%s.md, in their order', (name, first) => {
     machine.run('ip address replace 192.168.1.5/32 dev lo; cp /etc/tillsync/config.toml /root/kept.toml');
     const [, section = ''] = readFileSync(`docs/${name}.md`, 'utf8').split(first);
