@@ -2,7 +2,7 @@ import type { Clock } from '../core/time.ts';
 
 /**
  * Decides whether the POS of a store is silent. A sign of life is whatever only a running POS does: a batch, an
- * acknowledgement, a request with its key, a row in `pos_alive`.
+ * acknowledgement, a request to the API, a row in `pos_alive`.
  */
 
 /** Signs of life of one store's POS. */
