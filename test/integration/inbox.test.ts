@@ -39,7 +39,7 @@ async function run(): Promise<DaemonProcess> {
   const daemon = await place.run();
   await until('the inbox is there and whole', () => {
     try {
-      return pos((db) => db.pragma('user_version', { simple: true })) === 2;
+      return pos((db) => db.pragma('user_version', { simple: true })) === 1;
     } catch {
       return false;
     }
