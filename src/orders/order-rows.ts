@@ -514,7 +514,7 @@ function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values
 
 /**
  * Stores a payload whose content was known already. A callback's payload is always kept, because it is not sent again.
- * A poll's payload only replaces that of an earlier poll, because polls repeat.
+ * A poll's payload only replaces that of an earlier poll that brought nothing either, because polls repeat.
  */
 function noteConfirmed(
   db: Database.Database,
@@ -526,7 +526,7 @@ function noteConfirmed(
   const isOther = known.payload !== raw;
   const receivedAt = isoUtc(observedAtMs);
   if (known.payloadSource === source && isOther) {
-    if (source === 'webhook') keepReplacedPayload(db, orderId, known);
+    if (source === 'webhook' || known.payloadAt === null) keepReplacedPayload(db, orderId, known);
     const sql = 'UPDATE orders SET payload = ?, payload_at = ?, poll_digest = ? WHERE order_id = ?';
     sqlOf(db).run(sql, raw, receivedAt, digest, orderId);
   } else if (known.pollDigest !== digest) {

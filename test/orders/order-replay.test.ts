@@ -103,6 +103,21 @@ describe('a replay', () => {
     expect(received(mirror)).toEqual(before);
   });
 
+  it('keeps what a poll brought, when a later poll of the same order says less', async () => {
+    const { mirror } = openTestMirror();
+    await keep(mirror, 'webhook', 0, sampleNotification(1));
+    const edited = { internalOrderId: ID, status: 'pending', amountToPay: 7, items: [] };
+    await keep(mirror, 'poll', 1, edited);
+    for (const minute of [2, 3]) await keep(mirror, 'poll', minute, { _id: ID, status: 'pending', minute });
+    expect(received(mirror).map(({ id, source, state }) => [id, source, state])).toEqual([
+      ['o2', 'poll', 'newest'],
+      ['p2', 'poll', 'earlier'],
+      ['p1', 'webhook', 'earlier'],
+    ]);
+    expect(await replayed(mirror)).toMatchObject({ outcome: 'unchanged', fields: [] });
+    expect(mirror.orders.get(ID)?.amountToPay).toBe(7);
+  });
+
   it('leaves alone what by these rules is another order, or none', async () => {
     const { mirror } = openTestMirror();
     await keep(mirror, 'webhook', 0, sampleNotification(1));
