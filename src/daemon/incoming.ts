@@ -114,6 +114,15 @@ export function incomingOrders(
           },
         },
         newGaps: (report) => gaps.newGaps(report.codes),
+        judgeHeld: async () => {
+          const changed = await mirror.judgeHeldAgain();
+          if (changed.length === 0) return;
+          log.info(
+            { orderIds: changed.slice(0, 10), count: changed.length },
+            'callbacks that waited are believed',
+          );
+          changes.notify();
+        },
         mayCall,
         clock,
         random,

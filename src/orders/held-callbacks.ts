@@ -75,23 +75,58 @@ export function waitingStatus(
 /** Time without a successful poll after which a second callback decides in place of a poll. */
 const POLLS_SILENT_MS = 5 * 60_000;
 
+/** SQL condition for a callback whose very text was merged before: a repetition, which says nothing new. */
+const IS_REPETITION = `EXISTS (SELECT 1 FROM order_payloads p
+  WHERE p.order_id = held_notifications.order_id AND p.payload = held_notifications.payload)`;
+
+/** Returns whether callbacks have to decide, because no poll has succeeded for some minutes. */
+function arePollsSilent(db: Database.Database, nowMs: number): boolean {
+  const sql = "SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll'";
+  const polledAt = sqlOf(db).value<string | null>(sql);
+  return polledAt == null || nowMs - Date.parse(polledAt) >= POLLS_SILENT_MS;
+}
+
 /**
- * Returns the status of the callback that was held last for the order, if callbacks have to decide because no poll has
- * succeeded for some minutes; otherwise null. A callback whose very text was merged before is a repetition, and says
- * nothing new.
+ * Returns the status of the callback that was held last for the order, if callbacks have to decide; otherwise null. A
+ * repetition is no witness, neither the held one nor this one.
  */
 export function statusHeldBefore(
   db: Database.Database,
   { reading: { orderId }, raw, observedAtMs }: OrderObservation,
 ): string | null {
+  if (!arePollsSilent(db, observedAtMs)) return null;
   const sql = sqlOf(db);
-  const polledAt = sql.value<string | null>("SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll'");
-  if (polledAt != null && observedAtMs - Date.parse(polledAt) < POLLS_SILENT_MS) return null;
   const merged = 'SELECT 1 FROM order_payloads WHERE order_id = ? AND payload = ?';
   if (sql.row(merged, orderId, raw) !== undefined) return null;
-  const newest = `SELECT status FROM held_notifications WHERE order_id = ? AND ${WAITS}
+  const newest = `SELECT status FROM held_notifications WHERE order_id = ? AND ${WAITS} AND NOT ${IS_REPETITION}
     ORDER BY held_id DESC LIMIT 1`;
   return sql.value<string | null>(newest, orderId) ?? null;
+}
+
+/** A callback that waits. */
+export interface WaitingCallback {
+  orderId: string;
+  status: string | null;
+  /** Known status of the order. */
+  known: string | null;
+  /** When it was received, ISO 8601 UTC. */
+  receivedAt: string;
+  /** JSON text as received. */
+  payload: string;
+}
+
+/**
+ * Returns the callbacks that wait where callbacks have to decide, for each order that has more than one, in the order
+ * in which they were held.
+ */
+export function waitingTogether(db: Database.Database, nowMs: number): Map<string, WaitingCallback[]> {
+  if (!arePollsSilent(db, nowMs)) return new Map();
+  const sql = `SELECT order_id AS orderId, held_notifications.status AS status, orders.status AS known,
+      received_at AS receivedAt, held_notifications.payload AS payload
+    FROM held_notifications JOIN orders USING (order_id) WHERE ${WAITS} AND NOT ${IS_REPETITION}
+    ORDER BY held_id`;
+  const orders = Map.groupBy(sqlOf(db).rows<WaitingCallback>(sql), ({ orderId }) => orderId);
+  return new Map([...orders].filter(([, waiting]) => waiting.length > 1));
 }
 
 /** An order about which callbacks contradict what is known. */

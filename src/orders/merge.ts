@@ -297,15 +297,20 @@ export function contradicts(
   return isPaid(known.status) || (known.dueMs != null && observedAtMs - known.dueMs > OLD_AFTER_MS);
 }
 
-/**
- * Returns whether a callback and the one held before it say the same of a known order: that it lives though it counts as
- * ended, or the reverse. The second must go on from the first, because a repetition is no witness.
- */
+/** Returns whether a callback and the one held before it agree against what is known; see `goesOnFrom`. */
 function isSecondWitness(known: KnownOrder, { status, heldBefore }: MergeInput): boolean {
   if (status == null || takesNothing(status) === takesNothing(known.status)) return false;
-  const before = heldBefore?.() ?? null;
-  if (before === null || before === status || isBackwards(before, status)) return false;
-  return takesNothing(before) === takesNothing(status);
+  return goesOnFrom(known.status, heldBefore?.() ?? null, status);
+}
+
+/**
+ * Returns whether the statuses of two callbacks say the same of a known order: that it lives though it counts as ended,
+ * or the reverse. The second must go on from the first, because a repetition is no witness.
+ */
+export function goesOnFrom(known: string | null, first: string | null, second: string | null): boolean {
+  if (first === null || second === null || takesNothing(second) === takesNothing(known)) return false;
+  if (first === second || isBackwards(first, second)) return false;
+  return takesNothing(first) === takesNothing(second);
 }
 
 /** What is known of an order before an observation is merged. */

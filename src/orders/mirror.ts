@@ -6,6 +6,7 @@ import { CustomerStore } from './customer-store.ts';
 import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './field-aliases.ts';
 import type { StatusWords } from './field-values.ts';
 import { HealthStore, setFreshness } from './health-store.ts';
+import { judgeHeldAgain, mayJudgeHeldAgain } from './held-again.ts';
 import { ListedOrders } from './listed-orders.ts';
 import { MirrorFile, type SeqMemory } from './mirror-file.ts';
 import type { ImportOptions, ImportReport, IncomingEntry, OrderSink, SaveOutcome } from './order.ts';
@@ -145,6 +146,13 @@ export class Mirror implements OrderSink {
    */
   importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     return this.#import.importAnswer(body, options);
+  }
+
+  /** Judges callbacks again that wait while polls are silent. Returns the ids of the orders that this changed. */
+  async judgeHeldAgain(): Promise<string[]> {
+    const nowMs = this.#file.clock.nowMs();
+    if (!this.#file.read((db) => mayJudgeHeldAgain(db, nowMs))) return [];
+    return this.#file.write((db) => judgeHeldAgain(db, this.#spellings, nowMs));
   }
 
   /** Returns the size of the write-ahead log in bytes. */

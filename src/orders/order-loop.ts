@@ -94,6 +94,8 @@ interface OrderLoopOptions {
    * poll is a wide one.
    */
   newGaps: (report: PollReport) => number[];
+  /** Judges the callbacks that wait, because a poll that should decide about them failed. May throw `storage-…`. */
+  judgeHeld: () => Promise<void>;
   /** Returns false while no call can succeed until a person brings new tokens. */
   mayCall: () => boolean;
   clock: Clock;
@@ -152,6 +154,7 @@ export class OrderLoop {
       beat();
       if (this.#lockedOut()) this.#dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
       else await this.#once(signal);
+      if (this.#failures > 0 && !signal.aborted) await this.#judgeHeld();
       await this.#waker.until(() => this.#due(), signal, beat);
     }
   }
@@ -243,6 +246,15 @@ export class OrderLoop {
       this.#logFailure(error);
     } finally {
       patient.end();
+    }
+  }
+
+  async #judgeHeld(): Promise<void> {
+    const { judgeHeld, log } = this.#options;
+    try {
+      await judgeHeld();
+    } catch (error) {
+      log.debug({ err: error }, 'callbacks that wait cannot be judged again now');
     }
   }
 

@@ -318,17 +318,25 @@ export function newestPayload({
   return { seq, source: payloadSource, receivedAt, payload, believedStatus: statusIn(values) };
 }
 
+interface MergeOptions {
+  /** True to skip the lookup of an order known to be missing. */
+  isNew?: boolean;
+  /** Shared by the transaction's orders. */
+  places?: LinePlaces;
+  /** Status of the callback that was held before this one, if it is known already that callbacks decide. */
+  heldBefore?: string | null;
+}
+
 /**
  * Merges an observation, in the caller's transaction. `pollDigest` identifies the poll's record (see `pollDigests`).
- * `isNew` skips the lookup of an order known to be missing; `places` is shared by the transaction's orders. The data
- * of a removed customer is stored again only if the order had ended and is open again.
+ * The data of a removed customer is stored again only if the order had ended and is open again.
  */
 export function mergeOrder(
   db: Database.Database,
   received: OrderObservation,
   spellings: OrderSpellings,
   pollDigest: string | null,
-  { isNew = false, places = new LinePlaces(db) }: { isNew?: boolean; places?: LinePlaces } = {},
+  { isNew = false, places = new LinePlaces(db), heldBefore }: MergeOptions = {},
 ): OrderOutcome {
   const known = isNew ? undefined : knownOrder(db, received.reading.orderId);
   const knownStatus = known ? statusIn(known.values) : null;
@@ -343,7 +351,7 @@ export function mergeOrder(
     ...observation,
     isDecided: observation.isReplay,
     isSnapshot: observation.isReplay,
-    heldBefore: () => statusHeldBefore(db, observation),
+    heldBefore: () => heldBefore ?? statusHeldBefore(db, observation),
   });
   const status = statusIn(values);
   const evidence = weightsText(weights);

@@ -250,11 +250,11 @@ describe('where polls fail', () => {
       'webhook',
       order({ status: 'payment-canceled', createdAt: '2026-01-15T11:00:00.000Z' }),
     );
-    return mirror;
+    return { mirror, clock };
   }
 
   it('two callbacks that go on from each other open an order again', async () => {
-    const mirror = await failed();
+    const { mirror } = await failed();
     expect(await hear(mirror, 'webhook', order({ status: 'payment-approved' }), at(6))).toBe('held');
     expect(await hear(mirror, 'webhook', order({ status: 'picker-pending' }), at(7))).toBe('changed');
     expect(await hear(mirror, 'webhook', order({ status: 'inProcess' }), at(8))).toBe('changed');
@@ -266,8 +266,46 @@ describe('where polls fail', () => {
     expect(mirror.read((db) => replayOrder(db, ID, { spellings, dryRun: true })).outcome).toBe('unchanged');
   });
 
+  it('two that waited for a poll are judged again once polls are silent, and what came behind them', async () => {
+    const { mirror, clock } = await failed();
+    for (const status of ['payment-approved', 'picker-pending', 'inProcess'])
+      expect(await hear(mirror, 'webhook', order({ status }), at(1))).toBe('held');
+    await clock.advance(4 * MINUTE_MS);
+    expect(await mirror.judgeHeldAgain()).toEqual([]);
+    expect(mirror.orders.get(ID)?.status).toBe('payment-canceled');
+    await clock.advance(MINUTE_MS);
+    expect(await mirror.judgeHeldAgain()).toEqual([ID]);
+    expect(mirror.orders.get(ID)?.status).toBe('inProcess');
+    expect(heldNotifications(mirror).map(({ resolution }) => resolution)).toEqual([
+      'believed',
+      'believed',
+      'believed',
+    ]);
+    expect(await mirror.judgeHeldAgain()).toEqual([]);
+  });
+
+  it('one that waits, or two that contradict each other, are not believed however long polls are silent', async () => {
+    const { mirror, clock } = await failed();
+    await hear(mirror, 'webhook', order({ status: 'picker-pending' }), at(1));
+    await clock.advance(60 * MINUTE_MS);
+    expect(await mirror.judgeHeldAgain()).toEqual([]);
+    await hear(mirror, 'webhook', order({ status: 'payment-approved' }), at(60));
+    expect(await mirror.judgeHeldAgain()).toEqual([]);
+    expect(mirror.orders.get(ID)?.status).toBe('payment-canceled');
+  });
+
+  it('a repetition of what was merged is no witness, the first no more than the second', async () => {
+    const { mirror } = openTestMirror();
+    const [paid, next] = [order({ status: 'payment-approved' }), order({ status: 'picker-pending' })];
+    await receive(mirror, paid, order({ status: 'cancel' }));
+    expect(await hear(mirror, 'webhook', paid, at(6))).toBe('held');
+    expect(await hear(mirror, 'webhook', next, at(7))).toBe('held');
+    expect(await mirror.judgeHeldAgain()).toEqual([]);
+    expect(mirror.orders.get(ID)?.status).toBe('cancel');
+  });
+
   it('one alone, a repetition and a step back do not', async () => {
-    const mirror = await failed();
+    const { mirror } = await failed();
     for (const status of ['picker-pending', 'picker-pending', 'payment-approved', 'pending']) {
       expect(await hear(mirror, 'webhook', order({ status }), at(6))).toBe('held');
     }
@@ -277,13 +315,13 @@ describe('where polls fail', () => {
   });
 
   it('callbacks wait for the poll that came some minutes ago', async () => {
-    const mirror = await failed();
+    const { mirror } = await failed();
     expect(await hear(mirror, 'webhook', order({ status: 'payment-approved' }), at(1))).toBe('held');
     expect(await hear(mirror, 'webhook', order({ status: 'picker-pending' }), at(2))).toBe('held');
   });
 
   it('two late callbacks of an order that lives open nothing and take nothing back', async () => {
-    const mirror = await failed();
+    const { mirror } = await failed();
     await hear(mirror, 'poll', order({ status: 'ready' }));
     expect(await hear(mirror, 'webhook', order({ status: 'payment-approved' }), at(6))).toBe('held');
     expect(await hear(mirror, 'webhook', order({ status: 'picker-pending' }), at(7))).toBe('held');

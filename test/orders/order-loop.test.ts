@@ -33,6 +33,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TW
   const usable = { yes: true };
   const gaps: number[][] = [];
   const old: PollReport['window'][] = [];
+  const judged: number[] = [];
   const loop = new OrderLoop({
     poll: {
       poll: (request) => {
@@ -45,6 +46,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TW
     schedule: every(everyMs),
     watch: { polled() {} },
     newGaps: () => gaps.shift() ?? [],
+    judgeHeld: async () => void judged.push(clock.nowMs()),
     mayCall: () => usable.yes,
     clock,
     random: seededRandom(1),
@@ -59,7 +61,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TW
     await ended;
     expect(clock.sleeping).toBe(0);
   };
-  return { clock, calls, errors, usable, gaps, old, loop, stop };
+  return { clock, calls, errors, usable, gaps, old, judged, loop, stop };
 }
 
 describe('OrderLoop', () => {
@@ -211,6 +213,26 @@ describe('OrderLoop', () => {
     failing.yes = false;
     await clock.advance(TWO_MINUTES_MS * 3);
     expect(calls.length - before).toBeGreaterThanOrEqual(2);
+    await stop();
+  });
+
+  it('has the callbacks that wait judged while polls fail or cannot be sent, and not while they succeed', async () => {
+    let isDown = false;
+    const { clock, calls, usable, judged, stop } = setUp(async () => {
+      if (isDown) throw new TillsyncError('platform-failed', 'The platform answered 500.');
+      return report;
+    });
+    await clock.advance(10 * 60_000);
+    expect(judged).toEqual([]);
+    const before = calls.length;
+    isDown = true;
+    await clock.advance(10 * 60_000);
+    const failed = calls.slice(before).map(({ atMs }) => atMs);
+    expect(failed.length).toBeGreaterThan(4);
+    expect(judged).toEqual(failed);
+    usable.yes = false;
+    await clock.advance(10 * 60_000);
+    expect(judged.length).toBeGreaterThan(failed.length + 9);
     await stop();
   });
 
