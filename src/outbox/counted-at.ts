@@ -19,13 +19,13 @@ export function withCountTime(
   const { countedAt: said, handedAt } = item;
   if (said == null || 'fault' in item) return item;
   const fault = (why: string): SubmittedChange => {
-    const { kind, change, reference } = item;
+    // The rest has neither the change nor the time, because a faulty item is not read any further.
+    const { change, countedAt: _, ...rest } = item;
     const message = `counted_at ${JSON.stringify(said)} ${why}`;
     const value = { ...change, counted_at: said };
     return {
-      ...item,
-      kind,
-      reference: reference ?? null,
+      ...rest,
+      reference: rest.reference ?? null,
       value,
       fault: { code: 'bad-value', column: 'counted_at', message },
     };

@@ -328,5 +328,7 @@ function oldestIn({ versions }: OutboxChange): number {
  */
 function inOwnWords({ changeId, kind, body }: OutboxChange): (Change & { changeId: number }) | undefined {
   const reading = readChange(kind, body);
-  return 'change' in reading ? { changeId, ...reading } : undefined;
+  // A body has a time of counting only if that time was refused, so the count must not be taken without it.
+  if (!('change' in reading) || reading.countedAt != null) return undefined;
+  return { changeId, ...reading };
 }

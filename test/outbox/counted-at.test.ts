@@ -5,7 +5,9 @@ import { isoUtc } from '../../src/core/time.ts';
 import { readChange } from '../../src/outbox/change.ts';
 import { withCountTime } from '../../src/outbox/counted-at.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { storeRig } from '../support/store-rig.ts';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+import { pos, tempInbox } from './temp-inbox.ts';
 
 const HOLDING = { ...SEND_ALL, holdBack: true };
 const SECOND = 1_000;
@@ -147,6 +149,58 @@ describe('a count that says when it was made', () => {
     }
     expect(out.queries.get(unknown?.changeId ?? 0)).toMatchObject({ state: 'superseded' });
     expect(send()).toEqual([5]);
+  });
+});
+
+describe('a count whose time cannot be used', () => {
+  const AHEAD_MS = 5 * HOUR;
+
+  it.each([
+    ['no time', () => 'gestern'],
+    ['ahead', (nowMs: number) => isoUtc(nowMs + AHEAD_MS)],
+  ])('in the inbox is one rejected change (%s), and its neighbours are taken', (_, said) => {
+    const { out, send } = shop();
+    const { path, inbox } = tempInbox();
+    const db = pos(path);
+    const row = db.prepare('INSERT INTO stock_changes (external_id, qty, counted_at) VALUES (?, ?, ?)');
+    const countedAt = said(out.clock.nowMs());
+    row.run('A', 7, countedAt);
+    row.run('A', 8, null);
+    const report = out.inbox.ingest(inbox.read(), GUARDS_OFF);
+    expect(report.accepted).toMatchObject([
+      { state: 'rejected', message: expect.stringContaining('counted_at') },
+      { state: 'pending' },
+    ]);
+    expect(report.taken.changes).toHaveLength(2);
+    expect(send()).toEqual([8]);
+    // Neither this time nor the time of the retry is when it was counted.
+    expect(out.queries.get(report.accepted[0]?.changeId ?? 0)).toMatchObject({
+      countedAt: null,
+      body: { externalId: 'A', qty: 7, counted_at: countedAt },
+    });
+    expect(() => out.decisions.retry(report.accepted[0]?.changeId ?? 0)).toThrow('cannot be read');
+  });
+
+  it('by HTTP is one rejected item, and its neighbours are taken', async () => {
+    const rig = storeRig();
+    const { localUrl } = await rig.daemon();
+    await rig.clock.advance(60_000);
+    const stocks = rig.rows<object>('SELECT sku, subsidiary_id AS subsidiaryId FROM stocks LIMIT 3');
+    const times = [{ counted_at: 'gestern' }, { counted_at: isoUtc(rig.clock.nowMs() + AHEAD_MS) }, {}];
+    const items = stocks.map((stock, i) => ({ ...stock, qty: 7, ...times[i] }));
+    const answer = await fetch(`${localUrl}/v1/stock`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(items),
+    });
+    expect(answer.status).toBe(207);
+    expect(await answer.json()).toMatchObject({
+      results: [
+        { state: 'rejected', code: 'bad-value', column: 'counted_at' },
+        { state: 'rejected', code: 'bad-value', column: 'counted_at' },
+        { state: 'pending' },
+      ],
+    });
   });
 });
 
