@@ -234,7 +234,9 @@ export class OutboxIntake {
         return this.#take(change, each, options, options.later ?? lateBy(each.item));
       });
       const versions = { first: lastId - placed.length + 1, last: lastId };
-      return { accepted, versions, left: all.filter((each) => !isTaken.has(each)).map(({ item }) => item) };
+      // The items as they were given, by which the caller finds them again.
+      const left = items.filter((_, i) => !isTaken.has(all[i] as Placed));
+      return { accepted, versions, left };
     });
   }
 

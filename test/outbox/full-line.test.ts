@@ -13,8 +13,8 @@ const GOODS = Array.from({ length: 8 }, (_, i) =>
 );
 
 /** Makes a store of two branches; the first has room for only `room` more changes. */
-function almostFull(room: number) {
-  const out = outgoing();
+function almostFull(room: number, ownName?: string) {
+  const out = outgoing(undefined, undefined, undefined, { ownName });
   out.db.pragma('synchronous = OFF');
   out.sweep(GOODS);
   fillLine(out.db, 's1', WAITING_MAX - room);
@@ -79,40 +79,46 @@ it('has room again for each change that left', () => {
   expect(out.take(['A0', 1])).toEqual(['pending']);
 });
 
-it('lets the inbox wait where it is: each row is taken once, in its order, and acknowledgements behind the counts', () => {
-  const out = almostFull(2);
-  const { path, inbox } = tempInbox();
-  const db = pos(path);
-  const counts: [string, number][] = [
-    ['A0', 1],
-    ['A1', 1],
-    ['A0', 2],
-    ['A2', 1],
-    ['A3', 1],
-  ];
-  for (const [id, qty] of counts) insert(db, id, qty);
-  db.exec("INSERT INTO order_acks (order_id) VALUES ('o1')");
-  const look = () => {
-    const report = out.inbox.ingest(inbox.read(), GUARDS_OFF);
-    inbox.remove(rowsOf({ ...report.taken, alive: [], more: false }));
-    out.inbox.forget(report.taken);
-    return { taken: report.accepted.length, acks: report.acks.length, full: report.full?.code ?? null };
-  };
-  expect(look()).toEqual({ taken: 3, acks: 0, full: 'rate-limited' });
-  expect(look()).toEqual({ taken: 0, acks: 0, full: 'rate-limited' });
-  const send = () => {
-    const { callId, items } = out.calls.claim('stock', 1, SEND_ALL);
-    out.calls.settle(callId ?? 0, done(items));
-  };
-  send();
-  expect(look()).toEqual({ taken: 1, acks: 0, full: 'rate-limited' });
-  send();
-  expect(look()).toEqual({ taken: 1, acks: 1, full: null });
-  expect(inbox.read()).toMatchObject({ changes: [], acks: [] });
-  expect(out.db.prepare('SELECT count(*) FROM inbox_copied').pluck().get()).toBe(0);
-  const told = "SELECT json_extract(body, '$.qty') FROM outbox WHERE target = 'sku:0@s1'";
-  expect(out.db.prepare(told).pluck().all()).toEqual([2]);
-});
+it.each([
+  ['a store of its own', undefined],
+  ['a branch of a hub', 'B1'],
+])(
+  '%s lets the inbox wait: each row is taken once, in its order, and acknowledgements behind the counts',
+  (_, ownName) => {
+    const out = almostFull(2, ownName);
+    const { path, inbox } = tempInbox();
+    const db = pos(path);
+    const counts: [string, number][] = [
+      ['A0', 1],
+      ['A1', 1],
+      ['A0', 2],
+      ['A2', 1],
+      ['A3', 1],
+    ];
+    for (const [id, qty] of counts) insert(db, id, qty);
+    db.exec("INSERT INTO order_acks (order_id) VALUES ('o1')");
+    const look = () => {
+      const report = out.inbox.ingest(inbox.read(), GUARDS_OFF);
+      inbox.remove(rowsOf({ ...report.taken, alive: [], more: false }));
+      out.inbox.forget(report.taken);
+      return { taken: report.accepted.length, acks: report.acks.length, full: report.full?.code ?? null };
+    };
+    expect(look()).toEqual({ taken: 3, acks: 0, full: 'rate-limited' });
+    expect(look()).toEqual({ taken: 0, acks: 0, full: 'rate-limited' });
+    const send = () => {
+      const { callId, items } = out.calls.claim('stock', 1, SEND_ALL);
+      out.calls.settle(callId ?? 0, done(items));
+    };
+    send();
+    expect(look()).toEqual({ taken: 1, acks: 0, full: 'rate-limited' });
+    send();
+    expect(look()).toEqual({ taken: 1, acks: 1, full: null });
+    expect(inbox.read()).toMatchObject({ changes: [], acks: [] });
+    expect(out.db.prepare('SELECT count(*) FROM inbox_copied').pluck().get()).toBe(0);
+    const told = "SELECT json_extract(body, '$.qty') FROM outbox WHERE target = 'sku:0@s1'";
+    expect(out.db.prepare(told).pluck().all()).toEqual([2]);
+  },
+);
 
 it('asks to come back later the more branches share the calls', () => {
   expect([0, 1, 10, 500].map(comeBackMs)).toEqual([5_000, 5_000, 50_000, 300_000]);

@@ -67,11 +67,11 @@ export function outgoing(
   db = tempMirror(),
   branches: readonly Branch[] = BRANCHES,
   guards = GUARDS_OFF,
-  { editHoldMs }: { editHoldMs?: number } = {},
+  { editHoldMs, ownName }: { editHoldMs?: number; ownName?: string | undefined } = {},
 ) {
   const clock = new FakeClock();
   const skew = { ms: 0 };
-  const open = () => new Stores(db, { branches, clock, guards, editHoldMs, skewMs: () => skew.ms });
+  const open = () => new Stores(db, { branches, clock, guards, editHoldMs, ownName, skewMs: () => skew.ms });
   const { lookup: catalog, catalog: store } = open();
   const resolve = (change: Change, alreadyRead = false) => out.intake.resolve(change, alreadyRead);
 
