@@ -137,3 +137,18 @@ it('an acknowledgement by a command of an order that is not heard of yet waits f
   out.intake.inboxWasEmpty(isoAt(out));
   expect(wanted(out)).toBe(20);
 });
+
+it('a branch acknowledges an order again before the first acknowledgement went up, also in one batch', () => {
+  const out = holding();
+  out.db.exec("INSERT INTO link (one, line) VALUES (1, 'uplink')");
+  order(out, 'o1', 'B1', [['B', 2]]);
+  out.calls.catchUp({ holdBack: true });
+  order(out, 'o1', 'B1', [['B', 5]]);
+  out.calls.catchUp({ holdBack: true });
+  const { acks } = ingest(out, { acks: [ack('o1', { seq: 1 }), ack('o1', { seq: 2 })] });
+  expect(acks.map(({ state }) => state)).toEqual(['new', 'new']);
+  order(out, 'o1', 'B1', [['B', 9]]);
+  out.calls.catchUp({ holdBack: true });
+  expect(out.reservations.acknowledge(['o1'], 'http')).toMatchObject([{ state: 'new' }]);
+  expect(out.db.prepare('SELECT order_id FROM up_acks').pluck().all()).toEqual(['o1']);
+});

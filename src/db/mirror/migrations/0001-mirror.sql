@@ -750,13 +750,16 @@ CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON order_acks WHE
     WHERE order_id = NEW.order_id;
 END;
 
+-- A statement's own conflict clause overrides that of its triggers' statements, so these look before they insert.
 CREATE TRIGGER acks_go_up AFTER INSERT ON order_acks WHEN EXISTS (SELECT 1 FROM link) BEGIN
-  INSERT OR IGNORE INTO up_acks (order_id) VALUES (NEW.order_id);
+  INSERT INTO up_acks (order_id)
+    SELECT NEW.order_id WHERE NOT EXISTS (SELECT 1 FROM up_acks WHERE order_id = NEW.order_id);
 END;
 
 CREATE TRIGGER acks_go_up_again AFTER UPDATE OF acked_at ON order_acks
 WHEN EXISTS (SELECT 1 FROM link) BEGIN
-  INSERT OR IGNORE INTO up_acks (order_id) VALUES (NEW.order_id);
+  INSERT INTO up_acks (order_id)
+    SELECT NEW.order_id WHERE NOT EXISTS (SELECT 1 FROM up_acks WHERE order_id = NEW.order_id);
 END;
 
 CREATE TABLE incomplete_orders (
