@@ -316,6 +316,22 @@ export function newestSeqAt(
     from = last.seq - 1;
   }
   const before = (later.at(-1)?.seq ?? 1) - 1;
-  return (time) =>
-    time ? (later.find(({ observedAt }) => isHeard(observedAt, time))?.seq ?? before) : newest;
+  // The earliest time up to each event. It only falls, so the first event that a time covers is found by bisection,
+  // even where the clock was set back in between.
+  const earliestTo: string[] = [];
+  for (const { observedAt } of later) {
+    const heardAt = observedAt > now ? '' : observedAt;
+    const last = earliestTo.at(-1);
+    earliestTo.push(last !== undefined && last < heardAt ? last : heardAt);
+  }
+  return (time) => {
+    if (!time) return newest;
+    let [low, high] = [0, later.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((earliestTo[middle] as string) <= time) high = middle;
+      else low = middle + 1;
+    }
+    return later[low]?.seq ?? before;
+  };
 }
