@@ -58,8 +58,10 @@ const NEWER = [
   "target = @target AND state = 'rejected'",
   "conflict_key = @conflictKey AND state IN ('sending', 'done')",
   // Changes of other skus of the same product. A stock change has none.
-  `conflict_key = @conflictKey AND target <> @target AND @isShared AND kind = 'product'
-    AND state IN ('pending', 'rejected')`,
+  ...['pending', 'rejected'].map(
+    (state) => `conflict_key = @conflictKey AND target <> @target AND @isShared AND kind = 'product'
+      AND state = '${state}'`,
+  ),
 ]
   .map((where) => `SELECT ${COLUMNS} FROM outbox WHERE kind = @kind AND version > @after AND ${where}`)
   .join(' UNION ALL ')
@@ -78,6 +80,16 @@ const COUNTED_LATER = [
   )
   .join(' UNION ALL ');
 const LAST_COUNTED = `SELECT * FROM (${COUNTED_LATER}) ORDER BY coalesce(countedAt, handedAt) DESC, version DESC LIMIT 1`;
+
+/** SQL for one count of a stock that says when it was made. Each part has its own index, as in NEWER. */
+const ANY_DATED = [
+  "outbox_waiting WHERE target = @target AND state = 'pending' AND held_guard IS NULL",
+  "outbox_held WHERE target = @target AND state = 'pending' AND held_guard IS NOT NULL",
+  "outbox_sent WHERE conflict_key = @conflictKey AND state IN ('sending', 'done')",
+]
+  .map((where) => `SELECT 1 FROM outbox INDEXED BY ${where} AND kind = 'stock' AND counted_at IS NOT NULL`)
+  .join(' UNION ALL ')
+  .concat(' LIMIT 1');
 
 // Without INDEXED BY and the plus before parameters, SQLite plans the statement again for each value, which takes
 // much longer than the query.
@@ -264,16 +276,7 @@ export class OutboxQueue {
 
   /** Whether a count says when it was made, or another one of its target does. */
   hasDated({ countedAt, target, conflictKey }: OutboxChange): boolean {
-    const of = (where: string, value: string) =>
-      this.#sql.row(
-        `SELECT 1 FROM outbox WHERE kind = 'stock' AND counted_at IS NOT NULL AND ${where} LIMIT 1`,
-        value,
-      );
-    return (
-      countedAt !== null ||
-      of("target = ? AND state = 'pending'", target) !== undefined ||
-      of("conflict_key = ? AND state IN ('sending', 'done')", conflictKey) !== undefined
-    );
+    return countedAt !== null || this.#sql.row(ANY_DATED, { target, conflictKey }) !== undefined;
   }
 
   /** Moves a waiting change to its target as the newest there, as it is by the time at which it was counted. */

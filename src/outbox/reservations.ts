@@ -347,8 +347,11 @@ export class Reservations {
     // until the stock is sent again. It explains a difference if the platform did not add its pieces back.
     const isHeldBack = `EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id))`;
     const isOpenStep = `(s.booked_version IS NULL AND ${isHeldBack})`;
-    const isAwaited = `EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
+    // A waiting change and a held one are in two indexes; a query for both would read the whole table.
+    const isIn = (index: string, guard: string) => `EXISTS (SELECT 1 FROM outbox w INDEXED BY ${index}
+      WHERE w.kind = 'stock' AND w.state = 'pending' AND w.held_guard ${guard}
       AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;
+    const isAwaited = `(${isIn('outbox_waiting', 'IS NULL')} OR ${isIn('outbox_held', 'IS NOT NULL')})`;
     const collected = this.#sql.values<string>(
       `SELECT l.order_id FROM ledger_orders l LEFT JOIN orders o USING (order_id)
        WHERE l.seq <= @seq AND l.is_stale = 0 AND (

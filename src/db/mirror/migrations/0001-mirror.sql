@@ -387,6 +387,9 @@ CREATE TABLE moved_ids (
   PRIMARY KEY (external_id, sku, subsidiary_id)
 ) WITHOUT ROWID;
 
+-- Finds the count that a person gives up, who may discard hundreds of changes at once.
+CREATE INDEX stock_counts_by_change ON stock_counts (change_id);
+
 CREATE INDEX stock_counts_under_way ON stock_counts (call_id) WHERE call_id IS NOT NULL;
 
 CREATE VIEW stock_beliefs AS
