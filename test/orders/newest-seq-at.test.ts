@@ -27,6 +27,6 @@ it('finds the newest event up to each of many times, also where the clock was se
         expect(newestAt(at(minute))).toBe(seq);
       }
     }),
-    runsOf(100),
+    { numRuns: runsOf(100) },
   );
 });
