@@ -389,12 +389,12 @@ export function hasSharedFields(kind: ChangeKind, body: object): boolean {
   return kind === 'product' && SHARED_FIELDS.some((field) => Object.hasOwn(body, field));
 }
 
-export type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq' | 'countedAt' | 'handedAt'>;
+export type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq' | 'countedAt' | 'handedAt' | 'named'>;
 /** The fields of a change from which newer changes may remove values. */
 export type Rest = Pick<
   OutboxChange,
   | ('changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt')
-  | ('countedAt' | 'handedAt')
+  | ('countedAt' | 'handedAt' | 'named')
 >;
 /** Range of versions, both ends included. */
 export interface Versions {
@@ -422,15 +422,15 @@ export function fieldsAmong(change: OutboxChange, { last, own = [] }: LaterVersi
 
 /**
  * Returns an older change with what a newer one left of it. The platform accepts a stock's `show` only with a
- * quantity, so a lone `show` gets the quantity and the version of the newer change.
+ * quantity, so a lone `show` gets the quantity of the newer change, with its version, its times and its name.
  */
 export function withQtyOf<T extends Rest>(
-  { body: newer, version, asOfSeq, countedAt, handedAt }: Newer,
+  { body: newer, version, asOfSeq, countedAt, handedAt, named }: Newer,
   older: T,
   rest: ChangeBody,
 ): T {
   if (!('qty' in newer) || 'qty' in rest) return { ...older, body: rest };
   const body = { ...rest, qty: newer.qty } as ChangeBody;
   const versions = { ...older.versions, qty: version };
-  return { ...older, body, versions, version, asOfSeq, countedAt, handedAt, zeroedAt: null };
+  return { ...older, body, versions, version, asOfSeq, countedAt, handedAt, named, zeroedAt: null };
 }

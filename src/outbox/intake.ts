@@ -419,8 +419,8 @@ export class OutboxIntake {
         this.#queue.putSuperseded(given, rest.overruledBy);
         return { changeId: rest.overruledBy, state: 'pending', message: null, candidates: [] };
       }
-      const { body, asOfSeq, countedAt, handedAt } = rest;
-      given = { ...given, body, asOfSeq, countedAt, handedAt };
+      const { body, asOfSeq, countedAt, handedAt, named } = rest;
+      given = { ...given, body, asOfSeq, countedAt, handedAt, named };
     }
     const { body } = given;
     const hold = all ?? zeroHold ?? this.#judgePrice(body, common.sku, guards);

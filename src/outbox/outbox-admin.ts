@@ -2,7 +2,14 @@ import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { withoutNewer, withQtyOf } from './call-plan.ts';
-import { type Change, type OutboxChange, type Resolution, readChange } from './change.ts';
+import {
+  type Change,
+  type OutboxChange,
+  type Resolution,
+  readChange,
+  type StockChange,
+  type StockName,
+} from './change.ts';
 import { countedLater } from './counted-at.ts';
 import { GUARDS_OFF, type Guard, type GuardSettings } from './guards.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
@@ -120,7 +127,7 @@ export class OutboxAdmin {
       if (change.state !== 'rejected') {
         throw refusal(changeId, `is ${change.state}; only a rejected one is retried`);
       }
-      const kept = inOwnWords(change);
+      const kept = asNamed(change);
       if (!kept) throw refusal(changeId, 'cannot be read; hand it over again, corrected');
       const resolution = this.#intake.resolve(kept);
       const target =
@@ -130,7 +137,7 @@ export class OutboxAdmin {
       if ('overruledBy' in rest) {
         throw refusal(changeId, `is older than change ${rest.overruledBy} for the same target`);
       }
-      const left = inOwnWords(rest) ?? kept;
+      const left = asNamed(rest) ?? kept;
       const how = { source: 'cli', origin, guards: GUARDS_OFF, asOfSeq: rest.asOfSeq } as const;
       const [acceptance] = this.#intake.accept([{ ...left, countedAt: rest.countedAt }], how);
       if (!acceptance) throw refusal(changeId, 'was not taken');
@@ -331,4 +338,17 @@ function inOwnWords({ changeId, kind, body }: OutboxChange): (Change & { changeI
   // A body has a time of counting only if that time was refused, so the count must not be taken without it.
   if (!('change' in reading) || reading.countedAt != null) return undefined;
   return { changeId, ...reading };
+}
+
+/**
+ * Returns a change with the name by which it was handed over. A count by a sku belongs to that sku and one by an id to
+ * that id, but the body has the ids for the platform, which may mean another stock now.
+ */
+function asNamed(change: OutboxChange): Change | undefined {
+  const words = inOwnWords(change);
+  const { sku, subsidiaryId, named } = change;
+  if (words?.kind !== 'stock' || (named === null && sku === null)) return words;
+  const bySku = { sku, ...(subsidiaryId !== null && { subsidiaryId }) };
+  const name = named === null ? bySku : (JSON.parse(named) as StockName);
+  return { kind: 'stock', change: bodyFor(words.change, name) as StockChange };
 }

@@ -274,6 +274,27 @@ describe("a person's decisions", () => {
     expect(hasCode(failure, 'conflict') && failure.message).toContain('older than change');
   });
 
+  it.each([
+    ['the sku', { sku: '2', subsidiaryId: 's1' }, '2'],
+    ['its id', { externalId: 'X-2' }, '3'],
+  ])('retry a refused count by %s as the count of what that names', (_, name, sku) => {
+    const shelves = (two: string, three: string) => [
+      product('p2', 'Two', [{ sku: '2', stocks: { s1: [two, 1] } }]),
+      product('p3', 'Three', [{ sku: '3', stocks: { s1: [three, 1] } }]),
+    ];
+    const out = swept(shelves('X-2', 'X-3'));
+    out.accept('stock', [{ ...name, qty: 5 }]);
+    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    const changeId = items[0]?.changeId ?? 0;
+    out.calls.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'No.' }]);
+    out.sweep(shelves('X-3', 'X-2'));
+    const again = out.queries.get(out.decisions.retry(changeId).changeId);
+    expect(again).toMatchObject({
+      target: `sku:${sku}@s1`,
+      body: { externalId: sku === '2' ? 'X-3' : 'X-2', qty: 5 },
+    });
+  });
+
   it('retry of a rejected change what no newer one has overruled', () => {
     const out = swept();
     const send = (kind: 'stock' | 'product', change: object, state: 'done' | 'rejected') => {

@@ -90,6 +90,19 @@ describe('two ways in', () => {
     expect(waiting('stock')).toMatchObject([{ qty: 8 }]);
   });
 
+  it('a visibility from the inbox takes the quantity of a later command with its name', () => {
+    const { out, inbox, command } = atShop();
+    inbox.insert('stock', { externalId: 'A', qty: 20, show: false, subsidiaryId: 's1' });
+    out.clock.jumpWall(1_000);
+    command('stock', { sku: '10', qty: 5, subsidiaryId: 's1' });
+    inbox.ingest();
+    expect(
+      out.db
+        .prepare("SELECT named, json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending'")
+        .all(),
+    ).toEqual([{ named: null, qty: 5 }]);
+  });
+
   it('a change by HTTP waits until the daemon has taken in what lies in the inbox', async () => {
     const rig = storeRig();
     const { localUrl } = await rig.daemon();
