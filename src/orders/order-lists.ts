@@ -116,17 +116,21 @@ class Choice {
 
   /** Returns the orders of records that look like orders. */
   #surely(found: readonly Sample[], samples: readonly Sample[]): FoundOrders {
-    const [best] = found.toSorted(
+    // The best list comes first, because the first record of an order is the one that is read.
+    const sorted = found.toSorted(
       (a, b) =>
         Number(b.hasLines) - Number(a.hasLines) ||
         rankOf(a.list) - rankOf(b.list) ||
         b.list.length - a.list.length,
-    ) as [Sample];
+    );
+    const [best] = sorted as [Sample];
     const isEmptyBeside =
       !isLikely(best.list) && this.#answer.lists.some((list) => isLikely(list) && list.length === 0);
     // Where a list with a likely name is empty, other records must show more than an order has in common with others.
+    // Payments, customers and branches have as much in common with an order, but no lines.
+    const isAccepted = (each: Sample) => each.hasLines === best.hasLines && isAlike(each, best);
     const accepted =
-      isEmptyBeside && !best.hasLines ? [] : found.filter((each) => each === best || isAlike(each, best));
+      isEmptyBeside && !best.hasLines ? [] : sorted.filter((each) => each === best || isAccepted(each));
     return this.#result(accepted, [...found, ...samples], ({ areOrders }) => areOrders);
   }
 
@@ -182,11 +186,16 @@ class Choice {
     return saysNone ? joinedList([]) : undefined;
   }
 
-  /** Samples lists, and the lists inside their elements where the elements themselves are no orders. */
+  /**
+   * Samples lists, and the lists inside their elements where the elements themselves are no orders, or only look like
+   * orders while those inside have lines.
+   */
   #samples(lists: readonly RecordList[], depth = 0): Sample[] {
     return lists.flatMap((list) => {
       const sample = this.#sample(list);
-      if (sample.areOrders || depth >= INSIDE_MAX || OTHER_NAMES.has(lastName(list))) return sample;
+      // A list of that name is believed: what has lines inside its records are the parcels of an order.
+      const areSurelyOrders = sample.hasLines || (sample.areOrders && rankOf(list) === 0);
+      if (areSurelyOrders || depth >= INSIDE_MAX || OTHER_NAMES.has(lastName(list))) return sample;
       const inner = scanInside(this.#body, list);
       // The lines of an order are no orders, even if they have as much in common with one as another list's records.
       const isLines = (each: Sample) =>
@@ -196,7 +205,7 @@ class Choice {
         depth + 1,
       );
       const orders = inside.filter((each) => each.areOrders && !isLines(each));
-      if (orders.length === 0) return sample;
+      if (!orders.some(({ hasLines }) => hasLines || !sample.areOrders)) return sample;
       this.#answer.skipped.push(...inner.skipped);
       Object.assign(this.#answer.hints, { ...inner.hints, ...this.#answer.hints });
       return inside.filter((each) => !isLines(each));

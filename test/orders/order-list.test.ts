@@ -144,6 +144,44 @@ describe('choosing the list of orders', () => {
     });
   });
 
+  it('leaves records without lines beside orders with lines, however much they are alike', () => {
+    const paid = { _id: 'p', orderId: 'a', status: 'paid', total: 60, createdAt: 'x' };
+    const customer = { _id: 'c1', status: 'active', total: 5, createdAt: 'x' };
+    expect(found({ payments: [paid], orders: [a, b] })).toMatchObject({
+      ids: ['a', 'b'],
+      unread: [{ path: 'payments', records: 1, mayBeOrders: true }],
+    });
+    expect(found({ orders: [a], customers: [customer] })).toMatchObject({
+      ids: ['a'],
+      unread: [{ path: 'customers', records: 1, mayBeOrders: true }],
+    });
+  });
+
+  it('reads the list with the best name first', () => {
+    const early = { ...order, status: 'paid' };
+    expect(found({ archive: [early, early], orders: [order] })?.path).toBe('orders, archive');
+  });
+
+  it('reads the orders of a branch that looks like an order itself', () => {
+    const open = { _id: 'b1', name: 'North', status: 'open', total: 1, createdAt: 'x' };
+    expect(read({ data: [{ ...open, orders: [a, b] }] })).toEqual(['a', 'b']);
+    expect(
+      read({
+        data: [
+          { ...open, orders: [] },
+          { ...open, pedidos: [a] },
+        ],
+      }),
+    ).toEqual(['a']);
+  });
+
+  it('takes no parcels of an order for orders', () => {
+    expect(read({ orders: [{ ...order, parcels: [b, c] }] })).toEqual(['a']);
+    expect(read({ data: [{ ...order, notes: [{ id: 'n', status: 'x', code: 1, total: 2 }] }] })).toEqual([
+      'a',
+    ]);
+  });
+
   it('takes no lines for orders', () => {
     const lines = [{ id: 'l', code: 7, status: 'ok', total: 5 }];
     expect(read({ orders: [{ id: 'a', total: 5, lines }] })).toEqual(['a']);
