@@ -38,6 +38,7 @@ interface Weights {
 
 /** Parts of a line, each with a weight of its own. */
 const LINE_FIELDS = [...ITEM_FIELDS, 'modifiers'] as const;
+const QUANTITY_AT = LINE_FIELDS.indexOf('quantity');
 
 /** Returns the text that the column `evidence` has for the weights: a digit for each part, the lines behind the order. */
 export function weightsText({ fields, list, lines }: Weights): string {
@@ -147,13 +148,14 @@ function believedLines(
   const before = known.items();
   if (before.length === 0) return said;
   if (said.items.length === 0) return undefined;
-  const partners = pairs(before, said.items);
+  const knownLines = { items: before, lines };
+  const partners = pairs(knownLines, said, { byProduct: !isLess });
+  const merged = said.items.map((_, i) => {
+    const at = partners[i];
+    const heard = lineAt(said, i);
+    return at === undefined ? heard : mergedLine(lineAt(knownLines, at), heard);
+  });
   if (!isLess) {
-    const merged = said.items.map((item, i) => {
-      const at = partners[i];
-      const heard = { item, weights: said.lines[i] ?? [] };
-      return at === undefined ? heard : mergedLine(before[at] as OrderItem, lines[at] ?? [], heard);
-    });
     return {
       items: merged.map(({ item }) => item),
       list: said.list,
@@ -161,15 +163,11 @@ function believedLines(
     };
   }
   const filled = { items: [...before], list, lines: before.map((_, i) => lines[i] ?? []) };
-  for (const [i, item] of said.items.entries()) {
+  for (const [i, { item, weights }] of merged.entries()) {
     const at = partners[i];
     if (at === undefined) continue;
-    const merged = mergedLine(before[at] as OrderItem, lines[at] ?? [], {
-      item,
-      weights: said.lines[i] ?? [],
-    });
-    filled.items[at] = merged.item;
-    filled.lines[at] = merged.weights;
+    filled.items[at] = item;
+    filled.lines[at] = weights;
   }
   return filled;
 }
@@ -194,42 +192,77 @@ function saidLines({ weights = {}, lineWeights = [], isBrief }: OrderReading, it
 
 /**
  * Returns for each heard line the position of the known line that it is: the same quantity of the same product, at the
- * same position if that one is, otherwise the first that no other line is.
+ * same position if that one is, otherwise the first that no other line is. Where the heard list decides on quantities,
+ * what is left is paired by the product alone.
  */
-function pairs(known: readonly OrderItem[], heard: readonly OrderItem[]): (number | undefined)[] {
-  const free = new Set(known.keys());
-  const found = heard.map((item, i) => {
-    const before = known[i];
-    return before && isSameLine(before, item) && free.delete(i) ? i : undefined;
-  });
-  return heard.map((item, i) => {
-    if (found[i] !== undefined) return found[i];
-    const at = [...free].find((each) => isSameLine(known[each] as OrderItem, item));
-    if (at !== undefined) free.delete(at);
-    return at;
-  });
+function pairs(
+  known: WeighedLines,
+  heard: WeighedLines,
+  { byProduct }: { byProduct: boolean },
+): (number | undefined)[] {
+  const free = new Set(known.items.keys());
+  const found = new Map<number, number>();
+  const pair = (isPair: (at: number, i: number) => boolean) => {
+    const unpaired = () => [...heard.items.keys()].filter((i) => !found.has(i));
+    for (const i of unpaired()) {
+      if (free.has(i) && isPair(i, i) && free.delete(i)) found.set(i, i);
+    }
+    for (const i of unpaired()) {
+      const at = [...free].find((each) => isPair(each, i));
+      if (at !== undefined && free.delete(at)) found.set(i, at);
+    }
+  };
+  const isSameProduct = (at: number, i: number) => isProduct(lineAt(known, at), lineAt(heard, i));
+  pair((at, i) => known.items[at]?.quantity === heard.items[i]?.quantity && isSameProduct(at, i));
+  if (byProduct) pair(isSameProduct);
+  return Array.from(heard.items, (_, i) => found.get(i));
 }
 
-function isSameLine(known: OrderItem, heard: OrderItem): boolean {
+/** Lines with the weights of each. */
+interface WeighedLines {
+  items: readonly OrderItem[];
+  lines: readonly (readonly Weight[])[];
+}
+
+interface WeighedLine {
+  item: OrderItem;
+  weights: readonly Weight[];
+}
+
+function lineAt({ items, lines }: WeighedLines, at: number): WeighedLine {
+  return { item: items[at] as OrderItem, weights: lines[at] ?? [] };
+}
+
+/** Returns whether a heard line is of the known line's product. What weighs less than what is known contradicts nothing. */
+function isProduct(known: WeighedLine, heard: WeighedLine): boolean {
   const names = ['productExternalId', 'productName'] as const;
-  return (
-    known.quantity === heard.quantity &&
-    names.every((name) => known[name] === null || heard[name] === null || known[name] === heard[name]) &&
-    names.some((name) => known[name] !== null && known[name] === heard[name])
-  );
+  const isSame = (name: keyof OrderItem) =>
+    known.item[name] !== null && known.item[name] === heard.item[name];
+  const isOther = (name: (typeof LINE_FIELDS)[number]) => {
+    if (known.item[name] === null || heard.item[name] === null || isSame(name)) return false;
+    const at = LINE_FIELDS.indexOf(name);
+    return (heard.weights[at] ?? NOT_SAID) >= (known.weights[at] ?? NOT_SAID);
+  };
+  return names.some(isSame) && !names.some(isOther);
 }
 
-function mergedLine(
-  known: OrderItem,
-  knownWeights: readonly Weight[],
-  { item, weights }: { item: OrderItem; weights: readonly Weight[] },
-): { item: OrderItem; weights: Weight[] } {
-  const merged: Record<string, unknown> = { ...known };
+/** Prices of the whole line, which another quantity makes untrue. */
+const WHOLE_PRICES: readonly string[] = ['productPrice', 'productBasePrice'] satisfies (keyof OrderItem)[];
+
+function mergedLine(known: WeighedLine, heard: WeighedLine): WeighedLine {
+  const merged: Record<string, unknown> = { ...known.item };
+  const weightOf = ({ weights }: WeighedLine, i: number) => weights[i] ?? NOT_SAID;
+  const isOtherQuantity =
+    known.item.quantity !== heard.item.quantity &&
+    weightOf(heard, QUANTITY_AT) > NOT_SAID &&
+    weightOf(heard, QUANTITY_AT) >= weightOf(known, QUANTITY_AT);
   const believed = LINE_FIELDS.map((field, i) => {
-    const before = knownWeights[i] ?? NOT_SAID;
-    const weight = weights[i] ?? NOT_SAID;
+    const isUntrue = isOtherQuantity && WHOLE_PRICES.includes(field);
+    if (isUntrue) merged[field] = null;
+    const before = isUntrue ? NOT_SAID : weightOf(known, i);
+    const weight = weightOf(heard, i);
     if (weight === NOT_SAID || weight < before) return before;
-    merged[field] = item[field];
+    merged[field] = heard.item[field];
     return weight;
   });
   return { item: merged as unknown as OrderItem, weights: believed };

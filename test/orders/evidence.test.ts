@@ -181,6 +181,60 @@ it('a line that moves up when another is removed keeps what was said of it', asy
   expect(mirror.orders.get(ID)?.items).toEqual(before.slice(1));
 });
 
+describe('a line of a poll', () => {
+  const said = {
+    product: { externalId: 'ABC', name: 'Queso' },
+    ...{ amount: 2, comment: 'sin sal', unitPrice: 50, productPrice: 100, productBasePrice: 120 },
+  };
+  const known = {
+    ...{ productExternalId: 'ABC', productName: 'Queso', quantity: 2, comment: 'sin sal', unitPrice: 50 },
+    ...{ productPrice: 100, productBasePrice: 120 },
+  };
+  const bread = { product: { externalId: 'BRD', name: 'Bread' }, amount: 1 };
+
+  /** Returns the lines of an order after a callback and a poll with these. */
+  async function linesAfter(callback: Sent[], record: Sent[]) {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ items: callback }));
+    await poll(mirror, [{ _id: ID, status: 'inProcess', items: record }]);
+    return mirror.orders.get(ID)?.items;
+  }
+
+  it('with a guessed id is the line with the same name, and keeps what was said of it', async () => {
+    const line = { product: { name: 'Queso' }, externalId: '65f0', amount: 2 };
+    expect(await linesAfter([said], [line])).toMatchObject([known]);
+    expect(await linesAfter([bread, said], [line])).toMatchObject([known]);
+  });
+
+  it('with a guessed name is the line with the same id', async () => {
+    expect(
+      await linesAfter([said], [{ product: { externalId: 'ABC' }, title: 'Cheese', amount: 2 }]),
+    ).toMatchObject([known]);
+  });
+
+  it('with another quantity keeps what was said of it, but no price of the whole line', async () => {
+    expect(
+      await linesAfter([bread, said], [{ product: { name: 'Queso' }, amount: 1, price: 40 }]),
+    ).toMatchObject([{ ...known, quantity: 1, productPrice: null, productBasePrice: 40 }]);
+  });
+
+  it('with the same quantity goes before one with another', async () => {
+    const small = { ...said, amount: 1, comment: 'con sal' };
+    const line = (amount: number) => ({ product: { name: 'Queso' }, amount });
+    expect(await linesAfter([said, small], [line(1), line(3)])).toMatchObject([
+      { quantity: 1, comment: 'con sal' },
+      { quantity: 3, comment: 'sin sal' },
+    ]);
+  });
+
+  it('with another id of the same rank is another line', async () => {
+    const other = { product: { externalId: 'XYZ', name: 'Queso' }, amount: 2 };
+    expect(await linesAfter([said], [other])).toMatchObject([
+      { productExternalId: 'XYZ', comment: null, unitPrice: null },
+    ]);
+  });
+});
+
 describe('a callback that contradicts what is known', () => {
   const end = (status: string) => order({ status, items: [], amountToPay: 0 });
 
