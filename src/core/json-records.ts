@@ -110,6 +110,24 @@ export function joinedList(lists: readonly RecordList[]): RecordList {
   return joined;
 }
 
+/**
+ * Returns the number of elements of each array or object whose elements are in the list, because a list may be joined
+ * from several.
+ */
+export function lengthsIn(bytes: Uint8Array, list: RecordList): number[] {
+  const lengths: number[] = [];
+  for (let index = 0, first = 0; index < list.length; index++) {
+    const next = list.starts[index + 1] ?? 0;
+    const end = list.ends[index] ?? 0;
+    const between = bytes.subarray(end, next);
+    const isLast = index + 1 === list.length || next < end;
+    if (!isLast && !between.includes(CLOSE_ARRAY) && !between.includes(CLOSE_OBJECT)) continue;
+    lengths.push(index + 1 - first);
+    first = index + 1;
+  }
+  return lengths;
+}
+
 const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
 
 /** Whether a JSON text may have an integer that is too large for JavaScript's numbers. */

@@ -2,11 +2,17 @@ import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
-import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
+import {
+  lengthsIn,
+  type RecordList,
+  recordBytes,
+  scanRecords,
+  speaksOfMorePages,
+} from '../core/json-records.ts';
 import { isoUtc } from '../core/time.ts';
 import { type ExtraSpellings, SPELLING_TABLES } from './field-aliases.ts';
 import type { StatusWords } from './field-values.ts';
-import { noteListed } from './listed-orders.ts';
+import { isRound, noteListed } from './listed-orders.ts';
 import {
   type ImportReport,
   isEnded,
@@ -142,6 +148,7 @@ export class AnswerImport {
       createdIds: [],
       unlisted: [...(options.watched ?? [])],
       morePages: this.#list !== undefined && speaksOfMorePages(answer.hints, records),
+      mayBeCut: this.#list !== undefined && lengthsIn(body, this.#list).some(isRound),
       codes: null,
     };
   }

@@ -79,7 +79,7 @@ export class ListedOrders {
   settle(
     window: PollWindow,
     watched: readonly string[],
-    report: Pick<ImportReport, 'unlisted' | 'records' | 'codes'>,
+    report: Pick<ImportReport, 'unlisted' | 'mayBeCut' | 'codes'>,
     { asOfSeq, at, isWhole }: { asOfSeq: number; at: string; isWhole: boolean },
   ): Promise<UnlistedOrder[]> {
     return this.#file.write((db) => {
@@ -100,7 +100,7 @@ export class ListedOrders {
             sql.run(MISSING, lastListedAt(db, createdAt), at, Number(areFew), orderId);
           else sql.run('UPDATE listed_orders SET is_told = 1 WHERE order_id = ? AND is_told = 0', orderId);
         }
-        if (!isRound(report.records)) noteDays(db, window, at);
+        if (!report.mayBeCut) noteDays(db, window, at);
       }
       return unlistedOrders(db);
     });
@@ -131,22 +131,20 @@ function expected(db: Database.Database, window: PollWindow): Expected[] {
     .filter(({ isInWindow, missingSince }) => isInWindow || missingSince !== null);
 }
 
-/**
- * Returns whether the answer has older and newer orders, by their numbers. It must, if its number of records is a round
- * one: it may then be limited to so many, and lack the others.
- */
+/** Returns whether the answer has older and newer orders, by their numbers. It must, if it may lack some at an end. */
 function isBesideOthers(
   code: number | null,
-  { records, codes }: Pick<ImportReport, 'records' | 'codes'>,
+  { mayBeCut, codes }: Pick<ImportReport, 'mayBeCut' | 'codes'>,
 ): boolean {
-  if (!isRound(records)) return true;
+  if (!mayBeCut) return true;
   return code !== null && codes !== null && codes.min < code && code < codes.max;
 }
 
 const ROUND_MIN = 10;
 
-function isRound(records: number): boolean {
-  return records >= ROUND_MIN && (records % 10 === 0 || Number.isInteger(Math.log2(records)));
+/** Returns whether a list of so many records may be limited to so many, such as 25, 64 or 100. */
+export function isRound(records: number): boolean {
+  return records >= ROUND_MIN && (records % 5 === 0 || Number.isInteger(Math.log2(records)));
 }
 
 /** Returns the time of the last whole answer that had each date on which the order may be; '' if there was none. */

@@ -368,6 +368,7 @@ function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
   for (const name of COUNTS) total[name] += a[name];
   const known = new Set(b.unreadLists.map(({ path }) => path));
   total.unreadLists = [...b.unreadLists, ...a.unreadLists.filter(({ path }) => !known.has(path))];
+  total.mayBeCut = a.mayBeCut || b.mayBeCut;
   if (a.codes && b.codes) {
     total.codes = { min: Math.min(a.codes.min, b.codes.min), max: Math.max(a.codes.max, b.codes.max) };
   } else total.codes = a.codes ?? b.codes;

@@ -288,6 +288,8 @@ export interface ImportReport {
   createdIds: string[];
   /** True if the answer says that there are further pages. */
   morePages: boolean;
+  /** True if one of the lists of orders has a round number of records, so that it may be limited to so many. */
+  mayBeCut: boolean;
   /** Ids of the watched orders that are not in the answer. */
   unlisted: string[];
   /** Smallest and largest `code` in the answer; null if it has none. */

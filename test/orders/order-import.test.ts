@@ -42,6 +42,7 @@ describe.each([
       unreadable: 0,
       createdIds: Math.min(count, 1000),
       morePages: false,
+      mayBeCut: true,
       codes: { min: 1, max: count },
     });
     expect(mirror.orders.list({ limit: count + 1 })).toHaveLength(count);
@@ -332,3 +333,25 @@ function contents(path: string): unknown[] {
     statSync(file).mtimeMs,
   ]);
 }
+
+it('may be cut where the list of one day, status or page has a round number of orders', async () => {
+  const { mirror } = openTestMirror();
+  const all = orders(60);
+  const cut = async (answer: unknown) => (await importJson(mirror, answer)).mayBeCut;
+  const first = (...counts: number[]) => counts.map((count) => all.slice(0, count));
+  for (const list of first(25, 15, 16, 50)) {
+    expect(await cut({ data: list })).toBe(true);
+  }
+  for (const list of first(0, 5, 24, 33)) {
+    expect(await cut({ data: list })).toBe(false);
+  }
+  const [days, limited] = [first(12, 13), first(12, 25)];
+  expect(await cut({ data: { '2026-11-27': days[0], '2026-11-28': days[1] } })).toBe(false);
+  expect(await cut({ data: { '2026-11-27': limited[0], '2026-11-28': limited[1] } })).toBe(true);
+  expect(await cut(days.map((docs) => ({ docs })))).toBe(false);
+  expect(await cut(limited.map((docs) => ({ docs })))).toBe(true);
+  const byId = (list: Record<string, unknown>[] = []) =>
+    Object.fromEntries(list.map((each) => [String(each.internalOrderId), each]));
+  expect(await cut({ orders: byId(all.slice(0, 25)) })).toBe(true);
+  expect(await cut({ data: { a: byId(days[0]), b: byId(days[1]) } })).toBe(false);
+});

@@ -23,6 +23,7 @@ const report: PollReport = {
   unreadable: 0,
   createdIds: [],
   morePages: false,
+  mayBeCut: false,
   codes: null,
 };
 

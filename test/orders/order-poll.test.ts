@@ -37,6 +37,7 @@ function shop() {
           unreadable: 0,
           createdIds: [],
           morePages: false,
+          mayBeCut: false,
           codes: null,
         }),
         orders: { newestSeq: () => 0, newestHeldId: () => 0, oldestOpenMs: () => null, openDays: () => [] },

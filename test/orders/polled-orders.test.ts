@@ -426,6 +426,17 @@ describe('an open order that the list had and has no more', () => {
     expect(await polled()).toBe(true);
   });
 
+  it('is not concluded from 25 records without the oldest', async () => {
+    const { rig, ids, left, polled, second } = await listing();
+    await polled();
+    for (let n = 0; n < 21; n++) rig.sandbox.control.createOrder({ status: 'ready' }, { hidden: true });
+    left.add(ids[0] ?? '');
+    expect(await polled()).toBe(false);
+    left.clear();
+    left.add(second);
+    expect(await polled()).toBe(true);
+  });
+
   it('is not one that no list ever had, or whose days were not all asked for', async () => {
     const { rig, left, ids, mirror, polled, second } = await listing();
     const daemonless = rig.sandbox.control.createOrder({ status: 'ready' }, { hidden: true });
