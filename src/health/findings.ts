@@ -278,7 +278,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'orders',
     message: "Part of the platform's order list isn't read.",
     remedy:
-      "Compare today's orders with the company panel, and send support the names of the lists. To see them again, run: {tillsync} sync orders",
+      "Compare today's orders with the company panel. If none is missing, set orders.list_path in the configuration to the list that has them; the others are then ignored. If some are missing, send support the names of the lists. To see them again, run: {tillsync} sync orders",
   },
   'webhook.refused': {
     level: 'amber',

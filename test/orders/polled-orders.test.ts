@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { areOrdersStale } from '../../src/app/read-only-services.ts';
+import { FINDINGS } from '../../src/health/findings.ts';
 import type { OrderStatus } from '../../src/orders/order.ts';
 import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
 import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
@@ -140,6 +141,27 @@ describe('a poll', () => {
     await polled();
     expect(alarms(rig)).toEqual([]);
   });
+
+  it.each([
+    ['', ['orders.lists']],
+    ['data.orders', []],
+  ])(
+    'leaves payments beside its orders, and says how their alarm ends: with list_path %j',
+    async (listPath, raised) => {
+      const rig = storeRig({ config: (same) => ({ ...same, orders: { ...same.orders, listPath } }) });
+      const date = '2026-01-15T12:00:00Z';
+      const items = [{ product: { name: 'x' }, amount: 1 }];
+      const orders = [{ _id: 'a', status: 'ready', code: 1, total: 5, createdAt: date, items }];
+      const payments = [{ _id: 'p', status: 'paid', total: 5, amount: 5, date }];
+      const { orderPoll } = await rig.services(async (request, pass) =>
+        isList(request) ? json({ data: { orders, payments } }) : pass(),
+      );
+      expect(await rig.run(orderPoll.poll())).toMatchObject({ created: 1 });
+      await rig.clock.advance(1_000);
+      expect(alarms(rig)).toEqual(raised);
+      expect(FINDINGS['orders.lists'].remedy).toContain('orders.list_path');
+    },
+  );
 
   it('takes nothing in the place of a list for no orders, and says why the platform refuses', async () => {
     const rig = storeRig();
