@@ -195,11 +195,13 @@ export function refuseWithdrawnKey(request: FastifyRequest): void {
 
 /**
  * Returns whether an accepted request shows that a POS runs. `may` are the rights of which its route needs one. A key
- * with the right `screen` alone only watches, and so do a browser and, without a named key, routes for screens alone.
+ * with the right `screen` alone only watches, and so do a browser and, without a named key, routes for screens alone. An
+ * acknowledgement is noted with its order: it comes with orders, not with the hours of the POS.
  */
 export function isOfPos(request: FastifyRequest, may: readonly Right[]): boolean {
   const { 'sec-fetch-site': site, 'user-agent': agent = '' } = request.headers;
   if (site !== undefined || agent.startsWith('Mozilla/')) return false;
+  if (may.length === 1 && may[0] === 'ack') return false;
   return (keyInUse.get(request)?.may ?? may).some((right) => right !== 'screen');
 }
 

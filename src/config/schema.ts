@@ -454,7 +454,7 @@ export const FILE = z.object({
       posSilentAfterMs: key(
         value.autoOrDuration(0, 30 * DAY),
         'auto',
-        'Time without a sign of life after which a POS raises pos.silent. A sign is a batch, an acknowledgement, a request to the API (not from a browser or a screen), or a row in pos_alive. "auto": two hours of the day in which the POS gave a sign in two of the last three weeks, at the same hour of the same weekday; so nights and closed days never count. A duration (example: "30m"): at any hour, for a POS that never sleeps. "0s": never.',
+        'Time without a sign of life after which a POS raises pos.silent. A sign is a batch, an acknowledgement, a request to the API (not from a browser or a screen), or a row in pos_alive. "auto": two hours of the day in which the POS gave a sign other than an acknowledgement in two of the last three weeks, at the same hour of the same weekday; so nights and closed days never count. A duration (example: "30m"): at any hour, for a POS that never sleeps. "0s": never.',
       ),
       timeoutMs: key(
         value.duration(SECOND, 5 * MINUTE),

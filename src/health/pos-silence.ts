@@ -11,7 +11,10 @@ export interface PosSigns {
   store: string;
   /** Time of the last sign, ISO 8601 UTC. */
   lastAt: string;
-  /** The hours with a sign in the last weeks, in UTC, such as `2026-01-15T12`. */
+  /**
+   * The hours with a sign in the last weeks, in UTC, such as `2026-01-15T12`, without those of acknowledgements alone:
+   * a POS that only acknowledges is quiet whenever no order comes.
+   */
   hours: ReadonlySet<string>;
 }
 

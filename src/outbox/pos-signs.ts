@@ -3,7 +3,7 @@ import type { Branch } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 
-/** Stores signs of life of each store's POS in the mirror, one row an hour. Acknowledgements are noted by a trigger. */
+/** Stores signs of life of each store's POS in the mirror, one row an hour. Acknowledgements are noted by a trigger, as signs of which no hour is learned. */
 
 /** Time for which hours are stored: the weeks by which a silence is judged, and one more. */
 const KEPT_MS = 4 * 7 * 24 * 3_600_000;
@@ -21,11 +21,11 @@ export function posSigns(
   db: Database.Database,
   branches: readonly Branch[],
 ): { store: string; lastAt: string; hours: Set<string> }[] {
-  const rows = sqlOf(db).rows<{ store: string; hour: string; lastAt: string }>(
-    'SELECT store, hour, last_at AS lastAt FROM pos_signs ORDER BY last_at',
+  const rows = sqlOf(db).rows<{ store: string; hour: string; lastAt: string; isRegular: number }>(
+    'SELECT store, hour, last_at AS lastAt, is_regular AS isRegular FROM pos_signs ORDER BY last_at',
   );
   const found = new Map<string, { store: string; lastAt: string; hours: Set<string> }>();
-  for (const { store: id, hour, lastAt } of rows) {
+  for (const { store: id, hour, lastAt, isRegular } of rows) {
     const branch =
       branches.length === 1
         ? branches[0]
@@ -33,7 +33,7 @@ export function posSigns(
     const store = branch ? (branch.externalId ?? branch.subsidiaryId ?? '') : id;
     const known = found.get(store) ?? { store, lastAt, hours: new Set() };
     known.lastAt = lastAt;
-    known.hours.add(hour);
+    if (isRegular === 1) known.hours.add(hour);
     found.set(store, known);
   }
   return [...found.values()];

@@ -2,10 +2,12 @@
 
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 import { zoneCalendar } from '../../src/core/time.ts';
 import { PosWatch } from '../../src/health/pos-silence.ts';
+import { posSigns } from '../../src/outbox/pos-signs.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { sampleNotification } from '../support/order-samples.ts';
 import { storeRig } from '../support/store-rig.ts';
 
 const hourOf = (ms: number) => new Date(ms).toISOString().slice(0, 13);
@@ -77,6 +79,44 @@ it('a fixed time holds at any hour, and 0 never', async () => {
   await clock.advance(1_800_000);
   expect(fixed?.look(signs)).toEqual([{ store: '', lastAt: '2026-04-02T03:00:00.000Z' }]);
   expect(never?.look(signs)).toEqual([]);
+});
+
+it('an acknowledgement is a sign of which no hour is learned', async () => {
+  const rig = storeRig({ lookEveryMs: 20_000 });
+  const daemon = await rig.daemon();
+  await rig.clock.advance(60_000);
+  const signs = () => rig.rows('SELECT store, last_at AS at, is_regular AS isRegular FROM pos_signs');
+  const acknowledge = async (number: number) => {
+    const order = sampleNotification(number, { status: 'payment-approved' });
+    expect(await rig.announce(daemon, order)).toBe(200);
+    const answer = await fetch(`${daemon.localUrl}/v1/orders/ack`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify([{ orderId: order.internalOrderId }]),
+    });
+    expect(answer.status).toBe(200);
+    return new Date(rig.clock.nowMs()).toISOString();
+  };
+  const first = await acknowledge(1);
+  await rig.clock.advance(60_000);
+  expect(signs()).toEqual([{ store: expect.any(String), at: first, isRegular: 0 }]);
+  // Of an hour with a row in pos_alive, it moves the last sign and nothing else.
+  const db = new Database(path.join(rig.directory, 'mirror.db'));
+  db.exec('UPDATE pos_signs SET is_regular = 1');
+  db.close();
+  const second = await acknowledge(2);
+  expect(signs()).toEqual([{ store: expect.any(String), at: second, isRegular: 1 }]);
+  expect(second > first).toBe(true);
+});
+
+it('a POS that only acknowledges has no usual hours', () => {
+  const db = new Database(':memory:');
+  onTestFinished(() => void db.close());
+  db.exec('CREATE TABLE pos_signs (store TEXT, hour TEXT, last_at TEXT, is_regular INTEGER)');
+  for (const hour of shopHours(THURSDAY_MS, 3)) {
+    db.prepare('INSERT INTO pos_signs VALUES (?, ?, ?, 0)').run('B1', hour, `${hour}:10:00.000Z`);
+  }
+  expect(posSigns(db, [])).toEqual([{ store: 'B1', lastAt: '2026-04-01T22:10:00.000Z', hours: new Set() }]);
 });
 
 it('a row in pos_alive and a request of a POS are signs, a look at the status is none; silence is a finding', async () => {

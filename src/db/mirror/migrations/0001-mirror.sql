@@ -733,24 +733,28 @@ CREATE TABLE pos_signs (
   store TEXT NOT NULL,
   hour TEXT NOT NULL,
   last_at TEXT NOT NULL,
+  -- 0 if the hour has only acknowledgements: those come with orders, so no hour is usual because of them.
+  is_regular INTEGER NOT NULL DEFAULT 1,
   PRIMARY KEY (store, hour)
 ) WITHOUT ROWID;
 
 -- No OR REPLACE: the conflict rule of the statement that fires a trigger overrides that of the trigger's own.
 CREATE TRIGGER pos_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  DELETE FROM pos_signs WHERE hour = substr(NEW.acked_at, 1, 13)
+  UPDATE pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
     AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
-  INSERT INTO pos_signs (store, hour, last_at)
-    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at FROM orders
-    WHERE order_id = NEW.order_id;
+  INSERT INTO pos_signs (store, hour, last_at, is_regular)
+    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM orders
+    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM pos_signs
+      WHERE store = coalesce(orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
 END;
 
 CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  DELETE FROM pos_signs WHERE hour = substr(NEW.acked_at, 1, 13)
+  UPDATE pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
     AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
-  INSERT INTO pos_signs (store, hour, last_at)
-    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at FROM orders
-    WHERE order_id = NEW.order_id;
+  INSERT INTO pos_signs (store, hour, last_at, is_regular)
+    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM orders
+    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM pos_signs
+      WHERE store = coalesce(orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
 END;
 
 -- A statement's own conflict clause overrides that of its triggers' statements, so these look before they insert.
