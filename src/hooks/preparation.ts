@@ -1,5 +1,5 @@
 import type { MirroredOrder, OrderModifier, PlacedItem } from '../orders/mirrored-order.ts';
-import { isToBook, takesNothing } from '../orders/order.ts';
+import { IS_TO_BOOK, isToBook, statusNotIn, takesNothing } from '../orders/order.ts';
 
 /**
  * Rules of the events `order.prepare`, `order.changed` and `order.undone`. What a hook is told follows from two facts
@@ -98,6 +98,9 @@ const LEFT: readonly (string | null)[] = ['routed', 'dispatched', 'shippingError
 function isInKitchen(status: string | null): boolean {
   return isToBook(status) && !LEFT.includes(status);
 }
+
+/** SQL condition for an order on which a kitchen works, by the same rule as `isInKitchen`. */
+export const IS_IN_KITCHEN = `(${IS_TO_BOOK} AND ${statusNotIn(LEFT)})`;
 
 /**
  * Returns the statuses in which a hook is told to prepare an order; empty means all in which a kitchen works on it. A

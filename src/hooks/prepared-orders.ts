@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
 import type { Branch } from '../catalog/product.ts';
 import { localTime, zoneCalendar } from '../core/time.ts';
@@ -13,6 +14,7 @@ import {
   canonical,
   contentOf,
   dueAtOf,
+  IS_IN_KITCHEN,
   type NextEvent,
   nextEvent,
   type PreparationChange,
@@ -245,10 +247,13 @@ interface Sighting {
   previousStatus: string | null;
   source: string;
   createdAt: string | null;
+  /** 0 if nothing can be said of the order as it is: no kitchen works on it, and the hook was told of none. */
+  mayTell: number;
 }
 
 const SIGHTINGS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status AS previousStatus, e.source,
-    o.created_at AS createdAt
+    o.created_at AS createdAt, (SELECT ${IS_IN_KITCHEN} FROM orders WHERE order_id = o.order_id) OR EXISTS (
+      SELECT 1 FROM prepared_orders p WHERE p.hook = ? AND p.order_id = o.order_id AND p.is_prepared = 1) AS mayTell
   FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?) e
   JOIN orders o ON o.order_id = e.order_id ORDER BY e.seq`;
 
@@ -272,7 +277,7 @@ function candidatesAfter(
 ): Candidates & { old: string[] } {
   const end = 'SELECT max(seq) FROM (SELECT seq FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?)';
   const last = sqlOf(db).value<number | null>(end, seq, limit) ?? seq;
-  const found = sqlOf(db).rows<Sighting>(SIGHTINGS, seq, limit);
+  const found = sqlOf(db).rows<Sighting>(SIGHTINGS, hook.name, seq, limit);
   const began = { ...context, nowMs: newsFrom === null ? undefined : Date.parse(newsFrom) };
   const isOld = ({ orderId, status, previousStatus, source, createdAt }: Sighting) => {
     if (newsFrom === null || source !== 'poll' || previousStatus !== null || !isToBook(status)) return false;
@@ -281,7 +286,8 @@ function candidatesAfter(
     return order !== undefined && isDue(order, hook, began);
   };
   const old = found.filter(isOld).map(({ orderId }) => orderId);
-  const orderIds = [...new Set(found.map(({ orderId }) => orderId))];
+  const told = found.filter(({ mayTell }) => mayTell === 1);
+  const orderIds = [...new Set(told.map(({ orderId }) => orderId))];
   return { orderIds, old, seq: last, isMore: last > seq };
 }
 
@@ -336,7 +342,7 @@ export function passOverPresent(
 }
 
 /** Number of events of the order feed that a count of waiting orders looks at. */
-const COUNT_EVENTS_MAX = 2_000;
+const COUNT_EVENTS_MAX = 200;
 
 /** Returns the orders of which something is to be told that has no number yet; `since` is its observation. */
 export function waitingPreparations(
@@ -465,6 +471,7 @@ export class Preparations {
       this.#orderIds = found.orderIds;
       this.#seq = seq = found.seq;
       isMore = found.isMore;
+      await setImmediate();
       if (await this.#decideFirst(context, at)) return true;
     }
     if (seq - this.#notedSeq >= NOTE_EVERY_EVENTS) await this.note();
@@ -487,6 +494,7 @@ export class Preparations {
    */
   async #decideFirst(context: PreparationContext, at: string): Promise<boolean> {
     for (let i = 0; i < this.#orderIds.length; i++) {
+      if (i % YIELD_EVERY_ORDERS === YIELD_EVERY_ORDERS - 1) await setImmediate();
       const orderId = this.#orderIds[i] as string;
       if (this.#mirror.read((db) => nextOf(db, this.#hook, orderId, context)) === undefined) continue;
       this.#orderIds = this.#orderIds.slice(i);
@@ -499,5 +507,7 @@ export class Preparations {
   }
 }
 
+/** Number of orders after which callbacks and requests have their turn: each order is read, and a day has thousands. */
+const YIELD_EVERY_ORDERS = 20;
 /** Number of events of the order feed after which it is stored that they were looked at. */
 const NOTE_EVERY_EVENTS = 20;

@@ -162,7 +162,8 @@ export function isToBook(status: string | null): boolean {
   return status === null || !(UNPAID.includes(status) || TAKES_NOTHING.includes(status));
 }
 
-function statusNotIn(statuses: readonly string[]): string {
+/** Returns the SQL condition that a status is none of these. */
+export function statusNotIn(statuses: readonly (string | null)[]): string {
   return `(status IS NULL OR status NOT IN (${statuses.map((status) => `'${status}'`).join(', ')}))`;
 }
 

@@ -2,11 +2,13 @@
 
 import { rmSync } from 'node:fs';
 import path from 'node:path';
+import type Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { HookSettings, PreparationMessage } from '../../src/hooks/hook.ts';
 import { cursorOf, skipWaiting, statusOf } from '../../src/hooks/hook-cursors.ts';
-import { decideWaiting } from '../../src/hooks/prepared-orders.ts';
+import { decideWaiting, Preparations } from '../../src/hooks/prepared-orders.ts';
+import { observation, openTestMirror } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type StoreRig, storeRig } from '../support/store-rig.ts';
 import { type EventReceiver, eventReceiver, hook, until } from './event-receiver.ts';
@@ -66,6 +68,47 @@ async function started(rig: StoreRig): Promise<Daemon> {
   await settle(rig);
   return daemon;
 }
+
+it('looks at thousands of orders without holding up the process, and at none that left the house', async () => {
+  const { mirror } = openTestMirror();
+  const settings = kitchen('kitchen', {});
+  const context = { nowMs: Date.parse('2026-01-15T15:00:00Z'), timezone: 'America/Santiago', branches: [] };
+  const save = async (from: number, status: string) => {
+    const all = Array.from({ length: 100 }, (_, i) => sampleNotification(from + i, { status }));
+    await mirror.save(
+      all.map((order) => ({ kind: 'order' as const, observation: observation('webhook', order) })),
+    );
+  };
+  await save(0, 'inProcess');
+  const after = { seq: 0, orderSeq: 0, newsFrom: null, all: true, at: '2026-01-15T15:00:00.000Z' };
+  await mirror.write((db) => decideWaiting(db, settings, after, context));
+  let [reads, inARow, most] = [0, 0, 0];
+  const counted = {
+    write: mirror.write.bind(mirror),
+    read<T>(action: (db: Database.Database) => T): T {
+      reads += 1;
+      inARow += 1;
+      most = Math.max(most, inARow);
+      return mirror.read(action);
+    },
+  };
+  let isOver = false;
+  const turn = () => {
+    inARow = 0;
+    if (!isOver) setImmediate(turn);
+  };
+  turn();
+  const decide = () =>
+    new Preparations(counted, settings).decideNext({ orderSeq: 0, newsFrom: null }, context, after.at);
+  expect(await decide()).toBe(false);
+  expect(reads).toBeGreaterThan(100);
+  expect(most).toBeLessThan(30);
+  const before = reads;
+  await save(100, 'dispatched');
+  expect(await decide()).toBe(false);
+  expect(reads - before).toBe(before);
+  isOver = true;
+});
 
 it('says once that an order is to be prepared, then what changed, then that it is undone', async () => {
   const receiver = await eventReceiver();
