@@ -35,7 +35,8 @@ export interface Content {
   lines: PreparedLine[];
   dueAt: string | null;
   deliveryType: string | null;
-  address: string | null;
+  /** Digest of each part of the address; null for a part that nobody said. */
+  address: (string | null)[];
 }
 
 /** What a hook was told last of an order. */
@@ -47,6 +48,7 @@ export interface ToldOrder {
   store: string | null;
   /** null if only its digest is known, as after the loss of the mirror. */
   content: Content | null;
+  /** '' once the customer was removed. */
   digest: string;
 }
 
@@ -125,7 +127,7 @@ export function nextEvent(
     }
     if (!isInKitchen(order.status) || digest === told.digest) return undefined;
     const changes = told.content && differences(told.content, content, isForgotten);
-    if (changes === null ? isForgotten : changes.length === 0) return undefined;
+    if (changes === null ? isForgotten || told.digest === '' : changes.length === 0) return undefined;
     return { event: 'order.changed', reason: null, changes, told: now };
   }
   if (told?.step === 0) return undefined;
@@ -170,12 +172,12 @@ export function prepareFromMs(
 export function contentOf(order: MirroredOrder, digest: (text: string) => string): Content {
   const digestOf = (text: string) => (text === '' ? null : digest(text));
   const address = [order.addressAddress, order.addressStreetAddress, order.addressStreetNumber];
-  const place = [...address, order.addressCity, order.addressDetails].map((part) => plain(part ?? ''));
+  const place = [...address, order.addressCity, order.addressDetails];
   return {
     lines: order.items.flatMap((item, i) => lineOf(item, i + 1, digestOf)),
     dueAt: dueAtOf(order),
     deliveryType: order.deliveryType,
-    address: digestOf(place.filter((part) => part !== '').join('\n')),
+    address: place.map((part) => digestOf(plain(part ?? ''))),
   };
 }
 
@@ -254,7 +256,9 @@ function differences(before: Content, after: Content, isForgotten: boolean): Pre
   if (before.deliveryType !== after.deliveryType) {
     rest.push({ what: 'deliveryType', before: before.deliveryType, after: after.deliveryType });
   }
-  if (before.address !== after.address && !isForgotten) rest.push({ what: 'address' });
+  // A poll says parts that the callback left out, and the reverse: only a part that became another one is a change.
+  const isMoved = after.address.some((part, i) => part !== null && (before.address[i] ?? part) !== part);
+  if (isMoved && !isForgotten) rest.push({ what: 'address' });
   return [...lines, ...removed, ...rest];
 }
 

@@ -39,6 +39,10 @@ const FORGET_ORDER = `UPDATE orders SET ${PERSONAL_FIELDS.map((field) => `${snak
   payload = ?, forgotten_at = ? WHERE order_id = ?`;
 const FORGET_ITEMS = `UPDATE order_items SET ${PERSONAL_ITEM_FIELDS.map((field) => `${field} = NULL`)} WHERE order_id = ?`;
 
+const FORGET_PREPARED = `UPDATE prepared_orders SET digest = '', content = json_set(content, '$.address', json('[]'),
+    '$.lines', json((SELECT json_group_array(json_set(value, '$.comment', NULL)) FROM json_each(content, '$.lines'))))
+  WHERE order_id = ?`;
+
 /**
  * Removes the customer from an order and from all its payloads, in the caller's transaction. Returns false if the
  * order is unknown or its customer was removed before.
@@ -64,6 +68,9 @@ export function forgetCustomer(
       sql.run(update, payloadWithoutCustomer(payload, spellings), id);
     }
   }
+  // Who tries addresses or short comments finds the ones of a digest. The lines stay: a kitchen may still work on them.
+  sql.run(FORGET_PREPARED, orderId);
+  sql.run("UPDATE preparation_events SET digest = '' WHERE order_id = ?", orderId);
   forgetInFeed(db, orderId, spellings, at);
   noteToClean(db);
   return true;

@@ -141,12 +141,22 @@ it('an option without a quantity counts as one', () => {
 });
 
 it('another due time, way of delivery or address is a change; the customer who is removed is none', () => {
-  const before = order({ isScheduled: true, scheduledFor: '2026-03-01T20:00:00.000Z' });
+  const before = order({
+    isScheduled: true,
+    scheduledFor: '2026-03-01T20:00:00.000Z',
+    addressDetails: 'depto 12',
+  });
   const later = { ...before, scheduledFor: '2026-03-01T21:00:00.000Z', addressDetails: 'timbre malo' };
   expect(changesOf(before, later)).toEqual([
     { what: 'dueAt', before: '2026-03-01T20:00:00.000Z', after: '2026-03-01T21:00:00.000Z' },
     { what: 'address' },
   ]);
+  // What was not said before, or is not said any more, is no other address.
+  for (const addressDetails of ['timbre malo', null]) {
+    const other = addressDetails === null ? 'timbre malo' : null;
+    const said = { ...before, addressDetails };
+    expect(changesOf(said, { ...said, addressDetails: other })).toBeUndefined();
+  }
   expect(changesOf(before, { ...before, deliveryType: 'pickup' })).toMatchObject([{ what: 'deliveryType' }]);
   const commented = order({ items: [pizza(1, { comment: 'sin sal' })] });
   const forgotten = order({ items: [pizza(1)], addressAddress: null, addressStreetAddress: null });

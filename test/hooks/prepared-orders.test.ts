@@ -110,6 +110,44 @@ it('looks at thousands of orders without holding up the process, and at none tha
   isOver = true;
 });
 
+it('of a customer who is removed no digest is left, and a change of the lines is still told', async () => {
+  const { mirror } = openTestMirror();
+  const settings = kitchen('kitchen', {});
+  const context = { nowMs: Date.parse('2026-01-15T15:00:00Z'), timezone: 'America/Santiago', branches: [] };
+  const sample = sampleNotification(1, { status: 'inProcess' });
+  const [line] = sample.items as Record<string, unknown>[];
+  const save = (changes: Record<string, unknown>) =>
+    mirror.save([{ kind: 'order', observation: observation('webhook', { ...sample, ...changes }) }]);
+  const decide = () => {
+    const after = { seq: 0, orderSeq: 0, newsFrom: null, all: true, at: '2026-01-15T15:00:00.000Z' };
+    return mirror.write((db) => decideWaiting(db, settings, { ...after, seq: 100 }, context));
+  };
+  const rows = <T>(sql: string) => mirror.read((db) => db.prepare<[], T>(sql).all());
+  const told = () => rows<{ content: string; digest: string }>('SELECT content, digest FROM prepared_orders');
+  await save({ items: [{ ...line, comment: 'sin sal' }] });
+  await decide();
+  const before = JSON.parse(told()[0]?.content ?? '');
+  expect(before).toMatchObject({ lines: [{ comment: expect.any(String) }] });
+  expect(before.address).toContainEqual(expect.any(String));
+  await mirror.customers.forgetAll([String(sample.internalOrderId)]);
+  const [{ content, digest } = { content: '', digest: '?' }] = told();
+  expect(JSON.parse(content)).toEqual({
+    ...before,
+    lines: [{ ...before.lines[0], comment: null }],
+    address: [],
+  });
+  expect(digest).toBe('');
+  expect(rows('SELECT digest FROM preparation_events')).toEqual([{ digest: '' }]);
+  await decide();
+  expect(rows('SELECT event FROM preparation_events')).toHaveLength(1);
+  await save({ items: [{ ...line, comment: 'sin sal', amount: 9 }] });
+  await decide();
+  expect(rows('SELECT event FROM preparation_events ORDER BY seq')).toEqual([
+    { event: 'order.prepare' },
+    { event: 'order.changed' },
+  ]);
+});
+
 it('says once that an order is to be prepared, then what changed, then that it is undone', async () => {
   const receiver = await eventReceiver();
   const rig = storeWith([kitchen('kitchen', { url: receiver.url })]);
