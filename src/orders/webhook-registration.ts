@@ -207,6 +207,8 @@ export class WebhookRegistration {
   #readFailures = 0;
   #failsSinceMonoMs: number | undefined;
   #switchFault: TillsyncError | undefined;
+  /** True once the platform took a change that clears the secret. */
+  #isCleared = false;
 
   constructor(options: WebhookRegistrationOptions) {
     this.#options = options;
@@ -308,6 +310,7 @@ export class WebhookRegistration {
       await this.#untilSecretsAreRead(call);
     }
     const secret = isWithoutSecret ? '' : secrets.current();
+    this.#isCleared = false;
     try {
       const state =
         secret === undefined
@@ -316,8 +319,9 @@ export class WebhookRegistration {
       await keep({ isOff });
       return state;
     } catch (error) {
-      // After a lost answer, the platform may have cleared the secret, so the choice stays.
-      if (hasCode(error, 'platform-refused', 'usage')) {
+      // After a lost answer, the platform may have cleared the secret, so the choice stays. It has cleared it where it
+      // refuses only to switch the webhook on, and then sends callbacks without the header.
+      if (hasCode(error, 'platform-refused', 'usage') && !this.#isCleared) {
         await keep({ isWithoutSecret: before.isWithoutSecret });
       }
       throw error;
@@ -333,10 +337,15 @@ export class WebhookRegistration {
   async set({ active, ...change }: WebhookChange, call?: CallOptions): Promise<WebhookState> {
     const { platform, store, clock } = this.#options;
     let state: WebhookState | undefined;
-    if (active !== false) state = await platform.webhookPut(change, call);
+    const put = async (wanted: WebhookChange) => {
+      const answer = await platform.webhookPut(wanted, call);
+      if (change.secret === '' && answer.hasSecret !== true) this.#isCleared = true;
+      return answer;
+    };
+    if (active !== false) state = await put(change);
     if (active === false || (active === true && state?.active === false)) {
       try {
-        state = await platform.webhookPut({ ...change, active }, call);
+        state = await put({ ...change, active });
       } catch (error) {
         if (!hasCode(error, 'platform-refused')) throw error;
         throw this.#notSwitched(active, `The platform refused it: ${error.message}`, error);

@@ -332,6 +332,21 @@ describe('WebhookRegistration', () => {
     expect(secrets.accepted()).toEqual(['s1']);
   });
 
+  it('accepts callbacks without the header where the platform cleared the secret and refused only to switch on', async () => {
+    const { registration, platform, secrets, clock } = setUp(['s1']);
+    await registration.ensure();
+    platform.there = { callbackUrl: URL_HERE, active: false, hasSecret: true };
+    platform.refusesActive = true;
+    const refused = expect(
+      registration.choose({ callbackUrl: URL_HERE, isWithoutSecret: true, isOff: false }),
+    ).rejects.toMatchObject({ code: 'platform-refused' });
+    await clock.advance(1_000);
+    await refused;
+    await clock.advance(1_000);
+    expect(platform.there).toMatchObject({ hasSecret: false });
+    expect(secrets.accepted()).toEqual(['s1', '']);
+  });
+
   it('raises an alarm, and changes nothing, when somebody redirected the callbacks', async () => {
     const { registration, platform, alarms, puts } = setUp(['s1']);
     await registration.ensure();
