@@ -108,7 +108,9 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
 
   const { receiver, callbackLog } = await openCallbacks(options, services, orders, counters, stopping.signal);
   const webhookUrl = receiver?.url ?? null;
-  const hasSecret = services.webhookSecrets.accepted().length > 0;
+  // Where none is set, the registration makes one, and tells if it cannot.
+  const isMade = config.webhook.callbackUrl !== '';
+  const hasSecret = isMade || services.webhookSecrets.accepted().length > 0;
   const enabled = receiver !== undefined && isSetUp(config);
   if (!isBranch(config)) {
     const { isOff } = services.state.webhook.read();

@@ -25,6 +25,19 @@ it('a platform that answers 403 to the read that the document does not show is n
   expect(reads).toBe(1);
 });
 
+it('a shop without a secret gets one with its registration, and is not told that instant orders are off', async () => {
+  const rig = storeRig({
+    secrets: { webhookSecrets: [] },
+    config: (same) => ({ ...same, webhook: { ...same.webhook, callbackUrl: ADDRESS } }),
+  });
+  await rig.daemon();
+  const state = () => rig.rows("SELECT state FROM freshness WHERE subject = 'orders.webhook'");
+  expect(state()).toEqual([{ state: 'unknown' }]);
+  await rig.clock.advance(5_000);
+  expect(rig.sandbox.control.webhook()).toMatchObject({ callbackUrl: ADDRESS, active: true });
+  expect(state()).toEqual([{ state: 'unknown' }]);
+});
+
 it('callbacks that somebody switched off in the panel are switched on again at the next start', async () => {
   const rig = storeRig({
     config: (same) => ({ ...same, webhook: { ...same.webhook, callbackUrl: ADDRESS } }),
