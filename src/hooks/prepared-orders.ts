@@ -318,6 +318,18 @@ function dueCandidates(
     .map(({ orderId }) => orderId);
 }
 
+/** Orders of a branch that the hub gave to another one, or gave back: the order is the same, so it has no event. */
+const ROUTED = `SELECT p.order_id FROM orders_away a JOIN prepared_orders p ON p.order_id = a.order_id
+    WHERE p.hook = @hook AND p.is_prepared = 1
+  UNION ALL SELECT p.order_id FROM prepared_orders p JOIN orders ON orders.order_id = p.order_id
+    WHERE EXISTS (SELECT 1 FROM link) AND p.hook = @hook AND p.is_prepared = 0 AND p.step > 0
+      AND ${IS_IN_KITCHEN} AND NOT EXISTS (SELECT 1 FROM orders_away a WHERE a.order_id = p.order_id)`;
+
+/** Returns the orders of which the hook may have to be told something that no event of the order feed says. */
+function unheardCandidates(db: Database.Database, hook: HookSettings, context: PreparationContext): string[] {
+  return [...sqlOf(db).values<string>(ROUTED, { hook: hook.name }), ...dueCandidates(db, hook, context)];
+}
+
 const PASS = `INSERT OR IGNORE INTO prepared_orders (hook, order_id, step, is_prepared, digest, seq)`;
 
 /** Notes orders of which the hook is never told, in the caller's transaction. */
@@ -353,7 +365,7 @@ export function waitingPreparations(
 ): string[] {
   const after = { seq: orderSeq, newsFrom, limit: COUNT_EVENTS_MAX };
   const { orderIds, old } = candidatesAfter(db, hook, after, context);
-  const all = new Set([...orderIds, ...dueCandidates(db, hook, context)]);
+  const all = new Set([...orderIds, ...unheardCandidates(db, hook, context)]);
   for (const orderId of old) if (toldOrder(db, hook.name, orderId) === undefined) all.delete(orderId);
   return [...all].filter((orderId) => nextOf(db, hook, orderId, context) !== undefined);
 }
@@ -435,7 +447,7 @@ export function decideWaiting(
     if (found.orderIds.some(decide)) return;
     ({ seq, isMore } = found);
   }
-  dueCandidates(db, hook, context).some(decide);
+  unheardCandidates(db, hook, context).some(decide);
 }
 
 type Found = ReturnType<typeof candidatesAfter>;
@@ -475,7 +487,7 @@ export class Preparations {
       if (await this.#decideFirst(context, at)) return true;
     }
     if (seq - this.#notedSeq >= NOTE_EVERY_EVENTS) await this.note();
-    this.#orderIds = this.#mirror.read((db) => dueCandidates(db, this.#hook, context));
+    this.#orderIds = this.#mirror.read((db) => unheardCandidates(db, this.#hook, context));
     return this.#decideFirst(context, at);
   }
 

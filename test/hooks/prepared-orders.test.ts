@@ -7,7 +7,12 @@ import { expect, it } from 'vitest';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { HookSettings, PreparationMessage } from '../../src/hooks/hook.ts';
 import { cursorOf, skipWaiting, statusOf } from '../../src/hooks/hook-cursors.ts';
-import { decideWaiting, Preparations } from '../../src/hooks/prepared-orders.ts';
+import {
+  decideWaiting,
+  Preparations,
+  preparationsFrom,
+  waitingPreparations,
+} from '../../src/hooks/prepared-orders.ts';
 import { observation, openTestMirror } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type StoreRig, storeRig } from '../support/store-rig.ts';
@@ -145,6 +150,31 @@ it('of a customer who is removed no digest is left, and a change of the lines is
   expect(rows('SELECT event FROM preparation_events ORDER BY seq')).toEqual([
     { event: 'order.prepare' },
     { event: 'order.changed' },
+  ]);
+});
+
+it('an order that the hub gives to another branch is undone, and prepared again when it is given back', async () => {
+  const { mirror } = openTestMirror();
+  const settings = kitchen('kitchen', {});
+  const context = { nowMs: Date.parse('2026-01-15T15:00:00Z'), timezone: 'America/Santiago', branches: [] };
+  const sample = sampleNotification(1, { status: 'inProcess' });
+  await mirror.save([{ kind: 'order', observation: observation('webhook', sample) }]);
+  const looks = new Preparations(mirror, settings);
+  const decide = () => looks.decideNext({ orderSeq: 0, newsFrom: null }, context, '2026-01-15T15:00:00.000Z');
+  const all = { orderSeq: mirror.orders.newestSeq(), newsFrom: null };
+  const waiting = () => mirror.read((db) => waitingPreparations(db, settings, all, context)).length;
+  const exec = (sql: string) => mirror.write((db) => void db.exec(sql));
+  await exec("INSERT INTO link (one, line) VALUES (1, 'u')");
+  expect([await decide(), await decide(), waiting()]).toEqual([true, false, 0]);
+  await exec('INSERT INTO orders_away SELECT order_id FROM orders');
+  expect([waiting(), await decide(), await decide(), waiting()]).toEqual([1, true, false, 0]);
+  await exec('DELETE FROM orders_away');
+  expect([waiting(), await decide(), await decide(), waiting()]).toEqual([1, true, false, 0]);
+  const told = mirror.read((db) => preparationsFrom(db, 'kitchen', 0, 10));
+  expect(told.map(({ preparation: { event, reason } }) => [event, reason])).toEqual([
+    ['order.prepare', null],
+    ['order.undone', 'moved'],
+    ['order.prepare', null],
   ]);
 });
 
