@@ -94,7 +94,7 @@ export function requeue(db: Database.Database, nowMs: number): string {
 }
 
 /** Body of an item, stored until the hub has accepted the item. */
-type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf' | 'countedAt'>;
+type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf' | 'countedAt' | 'handedAt'>;
 
 /**
  * Returns the items to upload: those that already have a number, if any; otherwise waiting changes, sold-out ones
@@ -125,14 +125,14 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   let isFull = false;
   const coveredTo = coveredTimes(db, waiting);
   for (const change of waiting) {
-    const { changeId, kind, reference, asOfSeq, countedAt } = change;
+    const { changeId, kind, reference, asOfSeq, countedAt, handedAt } = change;
     const body = inWordsOfPos(change);
     const bodyLength = JSON.stringify(body).length;
     length += bodyLength;
     isFull = length > QUESTION_BYTES_MAX / 4 && length > bodyLength;
     if (isFull) break;
     const asOf = kind === 'stock' ? coveredTo.get(asOfSeq) : undefined;
-    const dated = countedAt === null ? {} : { countedAt };
+    const dated = kind !== 'stock' ? {} : countedAt === null ? { handedAt } : { countedAt };
     put(kind, changeId, { reference, value: body, ...(asOf !== undefined && { asOf }), ...dated });
     const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
     sqlOf(db).run(leave, changeId);

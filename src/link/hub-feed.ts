@@ -239,11 +239,9 @@ export function ingestChanges(
   const items = options.items.filter(({ u: seqUp }) => seqUp > row.ackedUpTo);
   if (items.some(({ u: seqUp }, i) => seqUp !== row.ackedUpTo + 1 + i)) return undefined;
   stores.reservations.begin(holdBack);
-  const coveredSeq = coveredSeqs(db, branch);
-  const read = items.map((up) => ({
-    up,
-    item: up.kind === 'ack' ? null : changeOf(db, up, from, coveredSeq),
-  }));
+  const { newestSeq } = stores.reservations;
+  const how = { coveredSeq: coveredSeqs(db, branch), newestSeq, at };
+  const read = items.map((up) => ({ up, item: up.kind === 'ack' ? null : changeOf(db, up, from, how) }));
   const changes = read.flatMap(({ item }) => (item && !('refused' in item) ? [item] : []));
   const turn = { branch: from.subsidiaryId ?? branch };
   const accepted = intake.accept(changes, { source: 'branch', guards, whenFull: 'stop', ...turn });
@@ -404,7 +402,7 @@ function changeOf(
   db: Database.Database,
   up: UpItem,
   branch: FeedBranch,
-  coveredSeq: (asOf: string) => number | undefined,
+  how: { coveredSeq: (asOf: string) => number | undefined; newestSeq: number; at: string },
 ): SubmittedChange | { refused: string } {
   const reference = `${branch.name}: ${up.reference ?? up.changeId}`;
   if (up.kind === 'product' && !branch.mayPrice) {
@@ -429,8 +427,19 @@ function changeOf(
     ...(branch.subsidiaryId !== null && { subsidiaryId: branch.subsidiaryId }),
     ...(branch.externalId !== null && { subsidiaryExternalId: branch.externalId }),
   };
-  const asOfSeq = up.asOf === undefined ? undefined : coveredSeq(up.asOf);
+  const asOfSeq = up.asOf === undefined ? undefined : how.coveredSeq(up.asOf);
   const stock = { ...change, ...place };
-  const dated = up.countedAt === undefined ? {} : { countedAt: up.countedAt };
-  return { kind: 'stock', change: stock, reference, ...dated, ...(asOfSeq !== undefined && { asOfSeq }) };
+  if (up.countedAt !== undefined) {
+    const dated = { countedAt: up.countedAt, ...(asOfSeq !== undefined && { asOfSeq }) };
+    return { kind: 'stock', change: stock, reference, ...dated };
+  }
+  // What the count covers is known by `asOf`, and not by the clock of the branch, which may be wrong.
+  const handed = { handedAt: handedTime(up.handedAt, how.at), asOfSeq: asOfSeq ?? how.newestSeq };
+  return { kind: 'stock', change: stock, reference, ...handed };
+}
+
+/** Returns when the branch was handed a count, at most the time of arrival `at`; null if the branch did not say so. */
+function handedTime(said: string | undefined, at: string): string | null {
+  const saidMs = Date.parse(said ?? '');
+  return Number.isNaN(saidMs) ? null : isoUtc(Math.min(saidMs, Date.parse(at)));
 }

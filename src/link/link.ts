@@ -221,6 +221,11 @@ const UP_ITEM = z.object({
   asOf: z.string().optional(),
   /** When a count was made, if its POS said so; ISO 8601 UTC. */
   countedAt: z.string().optional(),
+  /**
+   * When the branch was handed a count that does not say when it was made; ISO 8601 UTC by the branch's clock. Missing if
+   * the branch runs an older tillsync; the count is then as old as its arrival.
+   */
+  handedAt: z.string().optional(),
 });
 export type UpItem = z.infer<typeof UP_ITEM>;
 export const UP_ITEMS_MAX = 500;

@@ -189,10 +189,13 @@ export class OutboxIntake {
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
       const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
       const { source, origin = source, asOfSeq = this.#reservations.newestSeq, guards } = options;
-      const lateBy = this.#lateBy(items);
+      // A branch's clock may differ, and its changes come in the order in which it was handed them.
+      const lateBy = source === 'branch' ? () => undefined : this.#lateBy(items);
       const newestAt = newestSeqAt(
         this.#options.db,
-        items.map(({ countedAt, handedAt }) => countedAt ?? handedAt),
+        items.map(({ asOfSeq, countedAt, handedAt }) =>
+          asOfSeq === undefined ? (countedAt ?? handedAt) : null,
+        ),
         createdAt,
       );
       if (options.beforeInbox !== undefined && placed.length > 0) {

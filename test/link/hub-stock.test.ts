@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import { assignOrder } from '../../src/link/assign.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type Chain, type HubStore, openChain } from './chain-rig.ts';
 
@@ -127,6 +128,42 @@ it("a hub keeps a late count's orders back until the next count, though they are
   await hub.order(6, 'B2', 'payment-approved');
   await settle();
   expect(await send(hub)).toEqual({ 'sub-1': 16 });
+});
+
+it('a hub takes a count that came late as made when its branch was handed it', async () => {
+  const { hub, branches, settle, clock } = await openChain();
+  const [one] = branches;
+  await hub.sweep([TEA]);
+  await settle();
+  const counted = (qty: number, ageMs: number) => {
+    const countedAt = new Date(clock.nowMs() - ageMs).toISOString();
+    const change = { externalId: 'P1', subsidiaryId: 'sub-1', qty };
+    return hub.services.stores.write(({ intake }) =>
+      intake.accept([{ kind: 'stock', change, countedAt }], { source: 'cli', guards: GUARDS_OFF }),
+    );
+  };
+  // While the line is down, the branch is handed a count that does not say when it was made.
+  await one.count('P1', 43, 'down');
+  await clock.advance(3_600_000);
+  await settle();
+  expect(await send(hub)).toEqual({ 'sub-1': 43 });
+  await clock.advance(5_000);
+  expect(await counted(2, 3_700_000)).toMatchObject([{ state: 'superseded' }]);
+  expect(await counted(0, 300_000)).toMatchObject([{ state: 'pending' }]);
+  expect(await send(hub)).toEqual({ 'sub-1': 0 });
+  expect(hub.rows("SELECT counted_at FROM outbox WHERE reference = 'B1: down'")).toEqual([
+    { counted_at: null },
+  ]);
+
+  // The hub takes a time ahead of its own clock as the time of arrival.
+  await one.count('P1', 7, 'ahead');
+  await one.services.mirror.write(
+    (db) =>
+      void db.exec("UPDATE outbox SET handed_at = '2999-01-01T00:00:00.000Z' WHERE reference = 'ahead'"),
+  );
+  await settle();
+  await clock.advance(1_000);
+  expect(await counted(8, 0)).toMatchObject([{ state: 'pending' }]);
 });
 
 it('a hub undoes a hand-over of its branches, but what one of them has changed since', async () => {
