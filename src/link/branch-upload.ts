@@ -3,7 +3,7 @@ import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/call-plan.ts';
-import { type OutboxChange, readChange } from '../outbox/change.ts';
+import { inWordsOfPos, type OutboxChange, readChange } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import type { Stores } from '../outbox/repositories.ts';
 import { type HelloAnswer, UP_ITEMS_MAX, type UpItem } from './link.ts';
@@ -187,16 +187,6 @@ function coveredTimes(db: Database.Database, waiting: readonly OutboxChange[]): 
   }
   if (after > read.seq) timesRead.set(db, { seq: after, latest });
   return times;
-}
-
-/**
- * Returns the body by which the hub learns what the POS named: a count by sku keeps the sku. The externalId in its
- * body was chosen here, and the count does not belong to it.
- */
-function inWordsOfPos({ kind, body, sku, named }: OutboxChange): object {
-  if (kind !== 'stock' || named !== null || sku === null || !/^(0|[1-9]\d{0,14})$/.test(sku)) return body;
-  const { externalId: _, ...rest } = body;
-  return { sku, ...rest };
 }
 
 /**

@@ -333,6 +333,21 @@ export function stockNameOf(item: SubmittedChange): StockName | null {
   };
 }
 
+/**
+ * Returns the body by which another tillsync, or this one later, learns what the POS named: a count by sku keeps the
+ * sku. The externalId in its body was chosen here, and the count does not belong to it.
+ */
+export function inWordsOfPos({
+  kind,
+  body,
+  sku,
+  named,
+}: Pick<OutboxChange, 'kind' | 'body' | 'sku' | 'named'>): object {
+  if (kind !== 'stock' || named !== null || sku === null || !/^(0|[1-9]\d{0,14})$/.test(sku)) return body;
+  const { externalId: _, ...rest } = body;
+  return { sku, ...rest };
+}
+
 /** One change of a call. `attempts` is the number of earlier sendings. */
 export type BatchItem = Pick<OutboxChange, 'changeId' | 'target' | 'body' | 'attempts'>;
 

@@ -35,6 +35,7 @@ import {
   tokensSchema,
 } from './backup.ts';
 import type { Differential } from './differential.ts';
+import { keepNewest } from './kept-changes.ts';
 import {
   hasEvent,
   type KnownSince,
@@ -410,6 +411,12 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
       auditEvent: { who, action: 'restore', subject: source.name, detail: `made ${manifest.createdAt}` },
       clock,
     });
+    for (const [kind, name] of [
+      ['stock', STOCK_FILE],
+      ['product', PRODUCT_FILE],
+    ] as const) {
+      keepNewest({ file: join(staging, name), kind, mirror: fresh }, { config, clock });
+    }
     if (group !== '') giveToGroup(groupId(group), fresh);
     // The inbox is checked before anything changes. An existing inbox has newer content than any backup and stays.
     const acks = acksToRestore(staging, known.acks, manifest.mirror.newestSeq);

@@ -11,6 +11,7 @@ import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
 import { SEQ_JUMP } from '../orders/order.ts';
+import { inWordsOfPos, type OutboxChange } from '../outbox/change.ts';
 import type { Guard } from '../outbox/guards.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import { noteBackup } from './backup-files.ts';
@@ -95,8 +96,17 @@ export type KnownSince = z.infer<typeof knownSinceSchema>;
 const UNSENT_MAX = 200_000;
 const ACKED = `SELECT order_id AS orderId, max(seq) AS seq FROM order_acks WHERE acked_at >= ?
   GROUP BY order_id ORDER BY min(acked_at)`;
-const UNSENT = `SELECT kind, body AS document, created_at AS at FROM outbox
+const UNSENT = `SELECT kind, body, sku, named, counted_at AS countedAt, created_at AS at FROM outbox
   WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version DESC LIMIT ?`;
+
+type UnsentRow = Pick<OutboxChange, 'kind' | 'sku' | 'named' | 'countedAt'> & { body: string; at: string };
+
+/** Returns a change in the form in which the POS handed it over, so that it can be handed over once more. */
+function asHandedOver({ body, countedAt, at, ...change }: UnsentRow): KnownSince['unsent'][number] {
+  const words = inWordsOfPos({ ...change, body: JSON.parse(body) });
+  const dated = countedAt === null ? {} : { counted_at: countedAt };
+  return { kind: change.kind, document: JSON.stringify({ ...words, ...dated }), at };
+}
 
 /**
  * Returns what a mirror got since this time (ISO 8601), as of one moment, and the newest event from before the time. If
@@ -115,8 +125,9 @@ export function knownSince(
       newestSettled: mark(db, 'outbox.settled') ?? 0,
       acks: db.prepare<[string], KnownSince['acks'][number]>(ACKED).all(since),
       unsent: db
-        .prepare<[string, number], KnownSince['unsent'][number]>(UNSENT)
+        .prepare<[string, number], UnsentRow>(UNSENT)
         .all(since, UNSENT_MAX)
+        .map(asHandedOver)
         .reverse(),
       audited: new Audit({ db, clock }).list({ since, limit: AUDIT_MAX }).reverse(),
     },

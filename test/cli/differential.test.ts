@@ -138,6 +138,50 @@ it('changes without an answer are kept for a person, once', async () => {
   expect(existsSync(storage)).toBe(true);
 });
 
+it('what is kept for a person has each article once, as the POS handed it over, and push takes it', async () => {
+  const { backups, at, order, write, json } = store();
+  await order(1);
+  await json(['backup', at(WHOLE)]);
+  let id = 0;
+  const handOver = (kind: string, body: object, { sku = '', named = '', countedAt = '' } = {}) => {
+    id += 1;
+    return write(`DELETE FROM outbox WHERE kind = '${kind}' AND target = '${named || sku}';
+      INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq,
+        basis, source, version, sku, named, counted_at)
+      VALUES (${id}, '${kind}', '${named || sku}', '', '${JSON.stringify(body)}', 'qty', 'pending',
+        '2999-03-01T09:00:0${id}.000Z', 1, ${id}, 'mirror', 'http', ${id}, nullif('${sku}', ''), nullif('${named}', ''),
+        nullif('${countedAt}', ''))`);
+  };
+  const [early, late] = [600_000, 300_000].map((age) => new Date(Date.now() - age).toISOString());
+  const byId = { sku: '10', named: '{"externalId":"A"}' };
+  await handOver('stock', { externalId: 'A', qty: 3, show: true }, { ...byId, countedAt: late });
+  await handOver('stock', { externalId: 'B', subsidiaryId: 's1', qty: 7 }, { sku: '11' });
+  await handOver('product', { sku: 10, price: 5, name: 'Tea' }, { sku: '10' });
+  await json(['backup', at(DIFFERENTIAL), '--since', SINCE]);
+  // Handed over later, but counted earlier.
+  await handOver('stock', { externalId: 'A', qty: 4, show: false }, { ...byId, countedAt: early });
+  await handOver('product', { sku: 10, price: 6 }, { sku: '10' });
+  const { document } = await json(['restore', backups]);
+  const [stock, products] = document.changes.map(({ path: file }: { path: string }) =>
+    readFileSync(file, 'utf8')
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line)),
+  );
+  expect(stock).toEqual([
+    { sku: '11', subsidiaryId: 's1', qty: 7 },
+    { externalId: 'A', qty: 3, show: false, counted_at: late },
+  ]);
+  expect(products).toEqual([
+    { sku: 10, name: 'Tea' },
+    { sku: 10, price: 6 },
+  ]);
+  for (const { kind, path: file } of document.changes) {
+    const pushed = await json(['push', kind, file]);
+    expect([kind, pushed.code]).toEqual([kind, 0]);
+  }
+});
+
 it('one that is cut, for another phrase or of another shop is refused by name, and what is here stays', async () => {
   const mine = await newRecoveryPhrase('en');
   const other = await newRecoveryPhrase('es');
