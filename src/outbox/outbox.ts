@@ -289,7 +289,12 @@ export class OutboxService {
 
   /** Returns the lines that would undo a submission. Writes nothing. */
   undoLines(filter: UndoFilter): UndoLine[] {
-    return this.#options.stores.read(({ db }) => undoLines(db, filter));
+    return this.#options.stores.read(({ db, intake }) =>
+      undoLines(db, filter, (name) => {
+        const resolution = intake.resolve({ kind: 'stock', change: { ...name, qty: 0 } });
+        return resolution.state === 'resolved' ? resolution.target.key : undefined;
+      }),
+    );
   }
 
   /** Submits the earlier values as one submission. `what` names the undone submission in the audit log. */

@@ -1,7 +1,14 @@
 import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { valueKeys } from './call-plan.ts';
-import { type Change, type ChangeBody, type ChangeKind, readChange, type SubmittedChange } from './change.ts';
+import {
+  type Change,
+  type ChangeBody,
+  type ChangeKind,
+  readChange,
+  type StockName,
+  type SubmittedChange,
+} from './change.ts';
 
 /** Selects the submission to undo. At least one of the first three fields is given. */
 export interface UndoFilter {
@@ -60,13 +67,14 @@ interface ChangeRow {
   version: number;
   sku: string | null;
   subsidiaryId: string | null;
+  named: string | null;
   valueBefore: string | null;
 }
 
 // The origin ends in `, NAME` after a command on the files, and in `, file NAME` after a request.
 const HANDED_OVER = `
   SELECT change_id AS changeId, kind, target, conflict_key AS conflictKey, body, state, version, sku, subsidiary_id AS subsidiaryId,
-    value_before AS valueBefore
+    named, value_before AS valueBefore
   FROM outbox
   WHERE state IN ('pending', 'sending', 'done') AND held_guard IS NULL AND source <> 'hold-back'
     AND (@reference IS NULL OR reference = @reference)
@@ -83,20 +91,46 @@ const NEWEST = `
     UNION ALL SELECT change_id FROM outbox WHERE kind = @kind AND target = @target AND version > @version
       AND state = 'pending' AND held_guard IS NULL)`;
 
-/** Returns the lines that would undo a submission, one for each stock or product. Writes nothing. */
-export function undoLines(db: Database.Database, filter: UndoFilter): UndoLine[] {
+// Counts of the stock that an id means now, or meant when the undone count was made.
+const NEWER_OF_ID = `
+  SELECT change_id AS changeId, target, named FROM (
+    SELECT change_id, target, named FROM outbox WHERE kind = 'stock' AND conflict_key IN (@conflictKey, @key)
+      AND version > @version AND state IN ('sending', 'done')
+    UNION ALL SELECT change_id, target, named FROM outbox WHERE kind = 'stock' AND target = @key
+      AND version > @version AND state = 'pending' AND held_guard IS NULL)
+  ORDER BY change_id DESC`;
+
+/** Returns the key of the one stock that a name means now; undefined if there is none. */
+type MeaningOf = (name: StockName) => string | undefined;
+
+/**
+ * Returns the lines that would undo a submission, one for each stock or product. A count by an id is undone where the id
+ * is now. Writes nothing.
+ */
+export function undoLines(
+  db: Database.Database,
+  filter: UndoFilter,
+  meaningOf: MeaningOf = () => undefined,
+): UndoLine[] {
   const sql = sqlOf(db);
   const { file = null, reference = null, since = null, branch = null } = filter;
   const rows = sql.rows<ChangeRow>(HANDED_OVER, { file, reference, since, branch });
   const targets = Map.groupBy(rows, ({ kind, target }) => `${kind} ${target}`);
   // An undo by time alone does not use them, because they may be of the undone time too.
   const isNamed = file !== null || reference !== null;
-  return [...targets.values()].map((changes) => lineOf(sql, changes, isNamed));
+  return [...targets.values()].map((changes) => lineOf(sql, changes, { isNamed, meaningOf }));
 }
 
-function lineOf(sql: Sql, changes: readonly ChangeRow[], isNamed: boolean): UndoLine {
+function lineOf(
+  sql: Sql,
+  changes: readonly ChangeRow[],
+  { isNamed, meaningOf }: { isNamed: boolean; meaningOf: MeaningOf },
+): UndoLine {
   const last = changes.at(-1) as ChangeRow;
-  const { changeId, kind, target, conflictKey, version } = last;
+  const { changeId, kind, conflictKey, version } = last;
+  const name = last.named === null ? null : (JSON.parse(last.named) as StockName);
+  const key = name === null ? undefined : meaningOf(name);
+  const target = key ?? last.target;
   const now: Record<string, unknown> = {};
   // The oldest earlier value of each field: [price 5→6, price 6→7] → undo to 5.
   const found: Record<string, unknown> = {};
@@ -115,14 +149,31 @@ function lineOf(sql: Sql, changes: readonly ChangeRow[], isNamed: boolean): Undo
   const { asOfSeq, ...values } = found;
   const isQtyUnknown = kind === 'stock' && values.qty === undefined;
   const before = Object.keys(values).length === 0 || isQtyUnknown ? null : (found as ValueBefore);
-  const changedBy = sql.value<number | null>(NEWEST, { kind, conflictKey, target, version }) ?? null;
+  const changedBy =
+    key === undefined
+      ? (sql.value<number | null>(NEWEST, { kind, conflictKey, target, version }) ?? null)
+      : changedByName(sql, { conflictKey, key, version }, meaningOf);
   const base = { changeId, kind, target, now, before, changedBy };
-  const item = before && itemOf(last, values, asOfSeq as number | undefined);
+  const words = key === undefined ? undefined : name;
+  const item = before && itemOf(last, { ...words, ...values }, asOfSeq as number | undefined);
   if (!before || !item) return { ...base, verdict: 'unknown', item: null };
   if (Object.keys(values).every((field) => values[field] === now[field])) {
     return { ...base, verdict: 'same', item: null };
   }
   return { ...base, verdict: changedBy === null ? 'undo' : 'changed-since', item };
+}
+
+/** Returns the newest count after a version that belongs to the stock `key` now; null if there is none. */
+function changedByName(
+  sql: Sql,
+  which: { conflictKey: string; key: string; version: number },
+  meaningOf: MeaningOf,
+): number | null {
+  const rows = sql.rows<{ changeId: number; target: string; named: string | null }>(NEWER_OF_ID, which);
+  // A count by a sku stays with the sku, and one by an id goes where the id goes.
+  const isOfStock = ({ target, named }: { target: string; named: string | null }) =>
+    ((named === null ? undefined : meaningOf(JSON.parse(named) as StockName)) ?? target) === which.key;
+  return rows.find(isOfStock)?.changeId ?? null;
 }
 
 /** Returns the present count, which a change that was not sent yet would replace. */
@@ -138,7 +189,8 @@ function itemOf(row: ChangeRow, values: object, asOfSeq: number | undefined): Un
   const { kind, sku, subsidiaryId } = row;
   if (sku === null) return null;
   const branch = kind === 'stock' && subsidiaryId !== null ? { subsidiaryId } : {};
-  const reading: SubmittedChange = readChange(kind, { sku, ...branch, ...values });
+  const words = 'externalId' in values ? {} : { sku, ...branch };
+  const reading: SubmittedChange = readChange(kind, { ...words, ...values });
   if (!('change' in reading)) return null;
   return asOfSeq === undefined ? reading : { ...reading, asOfSeq };
 }

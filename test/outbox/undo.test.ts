@@ -5,7 +5,7 @@ import { isoUtc } from '../../src/core/time.ts';
 import type { SubmittedChange } from '../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { type UndoFilter, undoLines } from '../../src/outbox/undo.ts';
-import { SEND_ALL } from './outbox-fixture.ts';
+import { product, SEND_ALL } from './outbox-fixture.ts';
 import { done, swept } from './swept-outbox.ts';
 
 type Out = ReturnType<typeof swept>;
@@ -141,4 +141,32 @@ it('undo gives back the value that waited, and the visibility that the platform 
       before: { qty: 2, show: true, asOfSeq: 0 },
     },
   ]);
+});
+
+it('undo follows an id to the stock that it means now, and leaves what was counted there since', () => {
+  const out = swept();
+  const lines = () =>
+    undoLines(out.db, { reference: 'wrong' }, (name) => {
+      const resolution = out.resolve({ kind: 'stock', change: { ...name, qty: 0 } });
+      return resolution.state === 'resolved' ? resolution.target.key : undefined;
+    }).map(({ target, verdict, item }) => [target, verdict, item?.change]);
+  const back = { externalId: 'A', subsidiaryId: 's1', qty: 5 };
+  for (const [qtys, reference] of [
+    [{ A: 5 }, 'good'],
+    [{ A: 50 }, 'wrong'],
+    [{ B: 8 }, 'other'],
+  ] as const) {
+    handOver(out, qtys, reference);
+    send(out);
+  }
+  expect(lines()).toEqual([['sku:10@s1', 'undo', back]]);
+  const swapped = [
+    { sku: '10', stocks: { s1: ['B', 50] } },
+    { sku: '11', stocks: { s1: ['A', 8] } },
+  ] as Parameters<typeof product>[2];
+  out.sweep([product('p1', 'Tea', swapped)]);
+  send(out);
+  expect(lines()).toEqual([['sku:11@s1', 'undo', back]]);
+  handOver(out, { A: 6 }, 'later');
+  expect(lines()).toEqual([['sku:11@s1', 'changed-since', back]]);
 });
