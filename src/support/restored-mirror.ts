@@ -192,6 +192,9 @@ const DISTRUST_CATALOGUE = `
   UPDATE branch_products SET digest = NULL;
   DELETE FROM sweeps;
   DELETE FROM stock_counts;
+  -- A count that waits for its id to mean a stock again is as old as the others.
+  DELETE FROM id_counts;
+  DELETE FROM moved_ids;
   UPDATE hub SET epoch = lower(hex(randomblob(16))), doubted_by = NULL, doubted_at = NULL;
   UPDATE feed_branches SET epoch = NULL, snapshot_at = NULL, stopped_seq = NULL;
   -- What was leased since the backup nobody knows.

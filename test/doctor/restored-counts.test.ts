@@ -1,0 +1,23 @@
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { openConnection } from '../../src/db/mirror-connection.ts';
+import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
+
+it('forgets the counts of a backup whose id means no stock, like the others', () => {
+  const path = freshMirror(mkdtempSync(join(tmpdir(), 'tillsync-restored-')));
+  const db = openConnection({ path, readonly: false, group: undefined });
+  db.exec(`
+    INSERT INTO id_counts VALUES ('{"externalId":"X"}', 'X', '2', 's1', 10, 0, 1, 0, 0, 1, '{}', 0);
+    INSERT INTO moved_ids VALUES ('X', '2', 's1')`);
+  db.close();
+  const auditEvent = { who: 'test', action: 'restore' } as const;
+  prepareRestoredMirror(path, { continueAfterSeq: 0, audited: [], auditEvent, clock: new FakeClock() });
+  const after = openConnection({ path, readonly: true, group: undefined });
+  const left = after.prepare('SELECT named FROM id_counts UNION ALL SELECT external_id FROM moved_ids').all();
+  after.close();
+  expect(left).toEqual([]);
+});
