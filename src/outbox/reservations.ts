@@ -352,9 +352,13 @@ export class Reservations {
       WHERE w.kind = 'stock' AND w.state = 'pending' AND w.held_guard ${guard}
       AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;
     const isAwaited = `(${isIn('outbox_waiting', 'IS NULL')} OR ${isIn('outbox_held', 'IS NOT NULL')})`;
+    // A count by an id that means no stock now counts again once it means one, and so does what it may not contain.
+    const isIdle = `EXISTS (SELECT 1 FROM stock_steps s JOIN id_counts d ON d.external_id = s.external_id
+        OR (d.sku = s.sku AND d.subsidiary_id = s.subsidiary_id)
+      WHERE s.order_id = l.order_id AND (${isOpenStep} OR d.counted_seq < s.seq OR d.counted_version < s.booked_version))`;
     const collected = this.#sql.values<string>(
       `SELECT l.order_id FROM ledger_orders l LEFT JOIN orders o USING (order_id)
-       WHERE l.seq <= @seq AND l.is_stale = 0 AND (
+       WHERE l.seq <= @seq AND l.is_stale = 0 AND (l.takes = 0 OR NOT ${isIdle}) AND (
          (l.takes = 0 AND (o.updated_at < @longAgo OR NOT EXISTS (
            SELECT 1 FROM stock_steps s JOIN stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND s.seq > max(n.counted_seq, coalesce(n.call_seq, 0))

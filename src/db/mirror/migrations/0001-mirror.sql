@@ -379,6 +379,8 @@ CREATE TABLE id_counts (
 
 CREATE INDEX id_counts_by_id ON id_counts (external_id);
 
+CREATE INDEX id_counts_by_place ON id_counts (sku, subsidiary_id);
+
 -- Ids that the catalogue gave to a stock, or took from it, since the ledger last looked at what they mean.
 CREATE TABLE moved_ids (
   external_id TEXT NOT NULL,
