@@ -50,13 +50,19 @@ const SIBLINGS = `
 const REFUSED = `
   SELECT ${COLUMNS} FROM outbox INDEXED BY outbox_rejected_target
   WHERE kind = ? AND target = ? AND state = 'rejected' AND version < ?`;
+/** SQL for whether the id by which a row of `table` was named means the row's stock, or the row was named by its sku. */
+export const meansItsStock = (table: string) => `(${table}.named IS NULL OR ${table}.sku IS NULL
+  OR EXISTS (SELECT 1 FROM integrations i WHERE i.sku = ${table}.sku AND i.subsidiary_id = ${table}.subsidiary_id
+    AND json_extract(${table}.named, '$.externalId') IN (i.ext_id, i.product_id_pos_a, i.product_code_pos_b)))`;
+/** SQL for changes that say something of the target. A count by an id that means another stock now says nothing. */
+export const SENT = `state IN ('sending', 'done') AND ${meansItsStock('outbox')}`;
 // Each condition is a separate query with its own index, because a scan of the whole table would also read a month of
 // settled changes.
 const NEWER = [
   "target = @target AND state = 'pending' AND held_guard IS NULL",
   "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
-  "target = @target AND state = 'rejected'",
-  "conflict_key = @conflictKey AND state IN ('sending', 'done')",
+  `target = @target AND state = 'rejected' AND ${meansItsStock('outbox')}`,
+  `conflict_key = @conflictKey AND ${SENT}`,
   // Changes of other skus of the same product. A stock change has none.
   ...['pending', 'rejected'].map(
     (state) => `conflict_key = @conflictKey AND target <> @target AND @isShared AND kind = 'product'
@@ -71,8 +77,8 @@ const NEWER = [
 const COUNTED_LATER = [
   "target = @target AND state = 'pending' AND held_guard IS NULL",
   "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
-  "target = @target AND state = 'rejected'",
-  "conflict_key = @conflictKey AND state IN ('sending', 'done')",
+  `target = @target AND state = 'rejected' AND ${meansItsStock('outbox')}`,
+  `conflict_key = @conflictKey AND ${SENT}`,
 ]
   .map(
     (where) => `SELECT ${COLUMNS} FROM outbox WHERE kind = 'stock' AND change_id <> @changeId
