@@ -154,6 +154,8 @@ export class OutboxDispatcher {
       const claim: Claim = { callId: null, items: [], settled: 0, toLook: [] };
       if (kind === 'stock' && (this.#reservations.catchUp(rules.holdBack) || this.#moved.follow()))
         return claim;
+      // What a stock is counted is known only once its ids are followed.
+      const unfollowed = this.#moved.unfollowed();
       const inFlight = new Set(
         this.#sql.values<string>(
           "SELECT conflict_key FROM outbox INDEXED BY outbox_sending WHERE kind = ? AND state = 'sending'",
@@ -163,6 +165,9 @@ export class OutboxDispatcher {
       const settled: Candidate[] = [];
       const sizes = { places: max, lookMax: LOOK_MAX };
       const leaving = fillCall(this.#lanes(kind, max, rules), sizes, (candidate) => {
+        const { row, stock } = candidate;
+        if (kind === 'stock' && unfollowed.has(row?.target ?? (stock ? stockTarget(stock) : '')))
+          return false;
         const verdict = this.#judge(candidate, inFlight, rules);
         if (verdict === 'settle') settled.push(candidate);
         if (verdict === 'look') claim.toLook.push(this.#letWait(candidate));

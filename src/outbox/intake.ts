@@ -40,6 +40,7 @@ import {
   guardZeroShare,
 } from './guards.ts';
 import { KnownValues } from './known-values.ts';
+import { MovedIds } from './moved-ids.ts';
 import { type NewChange, OutboxQueue } from './queue.ts';
 import { Reservations } from './reservations.ts';
 import { articleOf, resolveChange } from './resolve.ts';
@@ -130,6 +131,7 @@ export class OutboxIntake {
   readonly #queue: OutboxQueue;
   readonly #values: KnownValues;
   readonly #reservations: Reservations;
+  readonly #moved: MovedIds;
 
   constructor(options: OutboxIntakeOptions) {
     this.#options = options;
@@ -137,6 +139,7 @@ export class OutboxIntake {
     this.#sql = sqlOf(options.db);
     this.#queue = new OutboxQueue(options.db);
     this.#values = new KnownValues(options.db);
+    this.#moved = new MovedIds({ ...options, queue: this.#queue, values: this.#values });
   }
 
   /**
@@ -167,6 +170,11 @@ export class OutboxIntake {
     return items.map((item) => withCountTime(item, how) as T);
   }
 
+  /** Follows all moved ids. Must come before a count is put where its id leads: another's count may still wait there. */
+  followIds(): void {
+    while (this.#moved.follow());
+  }
+
   articleOf(item: SubmittedChange) {
     return articleOf(this.#withoutOwnName(item), (change) => this.resolve(change), this.#options.branches);
   }
@@ -183,6 +191,7 @@ export class OutboxIntake {
   ): { accepted: Acceptance[]; versions: Versions; left: SubmittedChange[] } {
     const createdAt = this.#now();
     return this.#sql.transaction(() => {
+      this.followIds();
       const all = items.map((item) => this.#placed(item));
       const placed = options.whenFull === undefined ? all : this.#fitting(all, options, options.whenFull);
       const isTaken = new Set(placed);

@@ -4,11 +4,11 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { type Address, literalAddress, literalTarget, type OutboxChange, type StockName } from './change.ts';
 import type { KnownValues } from './known-values.ts';
-import type { OutboxQueue } from './queue.ts';
+import { meansItsStock, type OutboxQueue } from './queue.ts';
 import { resolveStock } from './resolve.ts';
 import { placesOfId, type StockKey, stockTarget } from './stock-ledger.ts';
 
-/** Maximum number of moved ids per transaction. */
+/** Maximum number of moved ids whose counts arrive in one transaction. */
 const PART = 200;
 
 interface MovedIdsOptions {
@@ -18,11 +18,6 @@ interface MovedIdsOptions {
   branches: BranchDirectory;
   queue: OutboxQueue;
   values: KnownValues;
-}
-
-/** An id that a stock got or lost. */
-interface MovedId extends StockKey {
-  externalId: string;
 }
 
 /** A count by an id, as in `stock_counts` and `id_counts`. */
@@ -46,10 +41,24 @@ interface Meaning extends StockKey {
 const COUNT = `named, sku, subsidiary_id AS subsidiaryId, counted_qty AS countedQty, counted_seq AS countedSeq,
   counted_version AS countedVersion, counted_ms AS countedMs, handed_ms AS handedMs, change_id AS changeId, address,
   refused_version AS refusedVersion`;
-const WAITING =
-  "INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = ? AND state = 'pending' AND held_guard IS NULL";
-const HELD =
-  "INDEXED BY outbox_held WHERE kind = 'stock' AND target = ? AND state = 'pending' AND held_guard IS NOT NULL";
+/** SQL for counts by an id that does not mean their stock any more, although it may mean others too. */
+const LEAVING = `
+  SELECT DISTINCT ${COUNT} FROM moved_ids CROSS JOIN stock_counts USING (sku, subsidiary_id)
+  WHERE named IS NOT NULL AND json_extract(named, '$.externalId') = moved_ids.external_id AND NOT ${meansItsStock('stock_counts')}`;
+const namedIn = (index: string, held: string) => `
+  SELECT o.change_id FROM moved_ids m CROSS JOIN outbox o INDEXED BY ${index}
+  WHERE o.kind = 'stock' AND o.target = 'sku:' || m.sku || '@' || m.subsidiary_id AND o.state = 'pending'
+    AND o.held_guard IS ${held} AND o.basis = 'mirror' AND json_extract(o.body, '$.externalId') = m.external_id`;
+/** SQL for waiting and held changes whose body names a moved id. */
+const WAITING = `${namedIn('outbox_waiting', 'NULL')} UNION ${namedIn('outbox_held', 'NOT NULL')}`;
+/** SQL for the stocks that a moved id meant or means. */
+const CONCERNED = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
+  .map(
+    (column) =>
+      `SELECT i.sku, i.subsidiary_id AS subsidiaryId FROM moved_ids m CROSS JOIN integrations i ON i.${column} = m.external_id`,
+  )
+  .concat('SELECT sku, subsidiary_id FROM moved_ids')
+  .join(' UNION ');
 /** Beginning of the message of a change that tillsync made because an id moved. */
 const AGAIN = 'Counted again:';
 
@@ -72,39 +81,56 @@ export class MovedIds {
     return this.#sql.value('SELECT 1 FROM moved_ids LIMIT 1') !== undefined;
   }
 
-  /** Follows some moved ids. Returns true if others are left for another transaction. */
+  /**
+   * Follows some moved ids. Returns true if others are left for another transaction. While a call sends one of their
+   * stocks, only what waits is redirected: what the call says of its stock is known only when it has ended.
+   */
   follow(): boolean {
-    const all = this.#sql.rows<MovedId>(
-      `SELECT external_id AS externalId, sku, subsidiary_id AS subsidiaryId FROM moved_ids LIMIT ${PART}`,
-    );
-    if (all.length === 0) return false;
-    // What a running call says of its stock is known only when the call has ended, and moved then.
-    const moved = all.filter((each) => !this.#isUnderWay(each));
-    const ids = new Set(moved.map(({ externalId }) => externalId));
-    const changes = this.#changesOf(moved);
-    // All counts leave their stocks before one arrives, so that swaps and longer circles need no order.
-    const counts = [...moved.flatMap((each) => this.#taken(each) ?? []), ...this.#idle(ids)];
-    const meanings = counts.map(({ named }) => this.#meaningOf(JSON.parse(named) as StockName));
-    counts.forEach((count, i) => {
-      const meaning = meanings[i];
-      if (meaning) this.#arrive(count, meaning);
-      else this.#keepIdle(count);
-    });
-    for (const id of ids) this.#moveSteps(id);
-    this.#redirect(changes);
-    for (const { externalId, sku, subsidiaryId } of moved) {
-      const done = 'DELETE FROM moved_ids WHERE external_id = ? AND sku = ? AND subsidiary_id = ?';
-      this.#sql.run(done, externalId, sku, subsidiaryId);
+    if (!this.isAny) return false;
+    this.#redirect();
+    if (this.#isUnderWay) return false;
+    // All counts of all moved ids leave their stocks before one arrives, so that swaps and longer circles need no order.
+    for (const count of this.#sql.rows<NamedCount>(LEAVING)) {
+      for (const table of ['stock_counts', 'stock_differences'])
+        this.#sql.run(
+          `DELETE FROM ${table} WHERE sku = ? AND subsidiary_id = ?`,
+          count.sku,
+          count.subsidiaryId,
+        );
+      this.#keepIdle(count);
     }
-    return all.length === PART && moved.length > 0;
+    const ids = this.#sql.values<string>(`SELECT DISTINCT external_id FROM moved_ids LIMIT ${PART}`);
+    for (const id of ids) {
+      for (const count of this.#sql.rows<NamedCount>(
+        `SELECT ${COUNT} FROM id_counts WHERE external_id = ?`,
+        id,
+      )) {
+        const meaning = this.#meaningOf(JSON.parse(count.named) as StockName);
+        if (!meaning) continue;
+        this.#sql.run('DELETE FROM id_counts WHERE named = ?', count.named);
+        this.#arrive(count, meaning);
+      }
+    }
+    for (const id of ids) {
+      this.#moveSteps(id);
+      this.#sql.run('DELETE FROM moved_ids WHERE external_id = ?', id);
+    }
+    return this.isAny;
   }
 
-  #isUnderWay(place: StockKey): boolean {
-    const { sku, subsidiaryId } = place;
-    const text = `SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL
-      UNION ALL SELECT 1 FROM outbox INDEXED BY outbox_sending
-        WHERE kind = 'stock' AND conflict_key = ? AND state = 'sending'`;
-    return this.#sql.value(text, sku, subsidiaryId, stockTarget(place)) !== undefined;
+  /** Returns the targets of the stocks whose ids are not followed yet. No call may begin to send them. */
+  unfollowed(): Set<string> {
+    return new Set(this.isAny ? this.#sql.rows<StockKey>(CONCERNED).map(stockTarget) : []);
+  }
+
+  /** Whether a call sends a stock that a moved id meant, or that it means now. */
+  get #isUnderWay(): boolean {
+    const sent = this.#sql.values<string>(`
+      SELECT 'sku:' || sku || '@' || subsidiary_id FROM stock_counts WHERE call_id IS NOT NULL
+      UNION SELECT conflict_key FROM outbox INDEXED BY outbox_sending WHERE kind = 'stock' AND state = 'sending'`);
+    if (sent.length === 0) return false;
+    const concerned = this.unfollowed();
+    return sent.some((target) => concerned.has(target));
   }
 
   /** Returns the one stock that a name means in the catalogue; undefined if there is none, or more than one. */
@@ -115,34 +141,6 @@ export class MovedIds {
     return sku === null || subsidiaryId === null
       ? undefined
       : { sku, subsidiaryId, address: resolution.address };
-  }
-
-  /** Whether the name may still mean the stock, although it means others too. */
-  #mayMean({ externalId }: StockName, { sku, subsidiaryId }: StockKey): boolean {
-    const places = placesOfId(this.#sql, externalId);
-    return places.some((each) => each.sku === sku && each.subsidiaryId === subsidiaryId);
-  }
-
-  /** Takes the count by a moved id from its stock, unless the id still means that stock. */
-  #taken({ externalId, sku, subsidiaryId }: MovedId): NamedCount | undefined {
-    const text = `SELECT ${COUNT} FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND named IS NOT NULL`;
-    const count = this.#sql.row<NamedCount>(text, sku, subsidiaryId);
-    if (!count) return undefined;
-    const name = JSON.parse(count.named) as StockName;
-    if (name.externalId !== externalId || this.#mayMean(name, count)) return undefined;
-    for (const table of ['stock_counts', 'stock_differences'])
-      this.#sql.run(`DELETE FROM ${table} WHERE sku = ? AND subsidiary_id = ?`, sku, subsidiaryId);
-    return count;
-  }
-
-  /** Takes the counts by ids that meant no stock, where they mean one now. */
-  #idle(ids: ReadonlySet<string>): NamedCount[] {
-    const counts = [...ids].flatMap((id) =>
-      this.#sql.rows<NamedCount>(`SELECT ${COUNT} FROM id_counts WHERE external_id = ?`, id),
-    );
-    const back = counts.filter(({ named }) => this.#meaningOf(JSON.parse(named) as StockName));
-    for (const { named } of back) this.#sql.run('DELETE FROM id_counts WHERE named = ?', named);
-    return back;
   }
 
   #keepIdle(count: NamedCount): void {
@@ -156,7 +154,7 @@ export class MovedIds {
          counted_qty = excluded.counted_qty, counted_seq = excluded.counted_seq,
          counted_version = excluded.counted_version, counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
          change_id = excluded.change_id, address = excluded.address, refused_version = excluded.refused_version
-         WHERE excluded.counted_version > counted_version`,
+         WHERE (excluded.counted_ms, excluded.counted_version) > (id_counts.counted_ms, id_counts.counted_version)`,
       { ...count, externalId },
     );
   }
@@ -175,7 +173,8 @@ export class MovedIds {
          counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
          counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms, change_id = excluded.change_id, address = excluded.address,
          refused_version = excluded.refused_version, named = excluded.named, dirty = 1
-         WHERE excluded.counted_version > stock_counts.counted_version`,
+         WHERE (excluded.counted_ms, excluded.counted_version)
+           > (stock_counts.counted_ms, stock_counts.counted_version)`,
       { ...count, ...to, changeId, address: JSON.stringify(address) },
     );
     if (!hasMoved) return;
@@ -223,7 +222,8 @@ export class MovedIds {
   #moveSteps(externalId: string): void {
     const places = Map.groupBy(placesOfId(this.#sql, externalId), ({ subsidiaryId }) => subsidiaryId);
     const taken = this.#sql.rows<StockKey>(
-      'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps WHERE external_id = ?',
+      `SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps
+       WHERE external_id = ? AND external_id <> ''`,
       externalId,
     );
     for (const [subsidiaryId, stocks] of Map.groupBy(taken, (stock) => stock.subsidiaryId)) {
@@ -238,17 +238,18 @@ export class MovedIds {
       for (const sku of news) {
         this.#sql.run(
           `INSERT OR IGNORE INTO stock_steps
-             (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, placed_ms, is_first, held_until_ms)
-           SELECT @sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, placed_ms, is_first, held_until_ms
+             (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms)
+           SELECT @sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms
            FROM stock_steps WHERE sku = @any AND subsidiary_id = @subsidiaryId AND external_id = @externalId`,
           { sku, any, subsidiaryId, externalId },
         );
       }
-      this.#rewritePlaces(externalId, subsidiaryId, meant);
+      // A count by the sku stays with the sku, and so does what it may not contain: an edit must find that too.
+      const bySku = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND named IS NULL';
+      const kept = left.filter((sku) => this.#sql.value(bySku, sku, subsidiaryId) !== undefined);
+      this.#rewritePlaces(externalId, subsidiaryId, [...meant, ...kept]);
       for (const sku of left) {
-        // A count by the sku stays with the sku, and so does what it may not contain.
-        const bySku = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND named IS NULL';
-        if (this.#sql.value(bySku, sku, subsidiaryId) !== undefined) continue;
+        if (kept.includes(sku)) continue;
         const drop = 'DELETE FROM stock_steps WHERE sku = ? AND subsidiary_id = ? AND external_id = ?';
         this.#sql.run(drop, sku, subsidiaryId, externalId);
       }
@@ -260,7 +261,7 @@ export class MovedIds {
   #rewritePlaces(externalId: string, subsidiaryId: string, meant: readonly string[]): void {
     const orders = this.#sql.rows<{ orderId: string; places: string }>(
       `SELECT order_id AS orderId, places FROM ledger_orders WHERE order_id IN (
-         SELECT order_id FROM stock_steps WHERE external_id = ? AND subsidiary_id = ?)`,
+         SELECT order_id FROM stock_steps WHERE external_id = ? AND external_id <> '' AND subsidiary_id = ?)`,
       ...[externalId, subsidiaryId],
     );
     for (const { orderId, places } of orders) {
@@ -278,24 +279,11 @@ export class MovedIds {
     }
   }
 
-  /** Returns the waiting and held changes whose body names one of the moved ids. */
-  #changesOf(moved: readonly MovedId[]): OutboxChange[] {
-    const found = new Map<number, OutboxChange>();
-    for (const each of moved) {
-      for (const which of [WAITING, HELD]) {
-        for (const change of this.#options.queue.all(which, stockTarget(each))) {
-          if (change.basis === 'mirror' && change.body.externalId === each.externalId)
-            found.set(change.changeId, change);
-        }
-      }
-    }
-    return [...found.values()];
-  }
-
   /** Resolves waiting and held changes again, by the words of the POS. */
-  #redirect(changes: readonly OutboxChange[]): void {
+  #redirect(): void {
     const at = isoUtc(this.#options.clock.nowMs());
     const { queue } = this.#options;
+    const changes = this.#sql.values<number>(WAITING).flatMap((changeId) => queue.get(changeId) ?? []);
     const begun = changes.flatMap((change) => {
       const { named, sku, subsidiaryId, body } = change;
       if (!('qty' in body) || sku === null || subsidiaryId === null) return [];
@@ -320,13 +308,16 @@ export class MovedIds {
     for (const { changeId, target, body } of begun) {
       const change = queue.get(changeId);
       if (change?.state !== 'pending') continue;
-      const rest = queue.restOf({ ...change, body }, target);
-      if ('overruledBy' in rest) {
-        queue.supersede(changeId, rest.overruledBy, at);
-        continue;
-      }
       const { key, ...ids } = target;
-      queue.move({ ...rest, ...ids, target: key, basis: 'mirror' }, at);
+      const moved = { ...change, ...ids, target: key, basis: 'mirror' as const, body };
+      // Once a count says when it was made, the times decide, and else the order of hand-overs.
+      const isDated = queue.hasDated(moved);
+      const rest = isDated ? queue.restOfCount(moved, moved) : queue.restOf(moved, target);
+      if ('overruledBy' in rest) {
+        const { overruledBy: by } = rest;
+        queue.supersede(changeId, typeof by === 'number' ? by : by.changeId, at);
+      } else if (isDated) queue.moveNewest(rest, at);
+      else queue.move(rest, at);
     }
   }
 

@@ -13,7 +13,7 @@ import {
 import { countedLater } from './counted-at.ts';
 import { GUARDS_OFF, type Guard, type GuardSettings } from './guards.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
-import { OutboxQueue } from './queue.ts';
+import { OutboxQueue, SENT } from './queue.ts';
 import { StockLedger } from './stock-ledger.ts';
 
 const UNRESOLVED = "basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')";
@@ -175,6 +175,7 @@ export class OutboxAdmin {
   /** Moves a change to its resolved target, where it is merged with a waiting change or replaces it. */
   retarget({ changeId }: { changeId: number }, resolution: Resolution): void {
     this.#sql.transaction(() => {
+      this.#intake.followIds();
       const change = this.#queue.get(changeId);
       if (!change || change.basis === 'mirror') return;
       const { state } = change;
@@ -251,8 +252,7 @@ export class OutboxAdmin {
   #newerSent(change: OutboxChange): OutboxChange[] {
     const { kind, target, conflictKey } = change;
     const since = oldestIn(change);
-    const sent =
-      "WHERE kind = ? AND conflict_key = ? AND version > ? AND state IN ('sending', 'done') ORDER BY version";
+    const sent = `WHERE kind = ? AND conflict_key = ? AND version > ? AND ${SENT} ORDER BY version`;
     const refused =
       "WHERE kind = ? AND target = ? AND version > ? AND state = 'rejected' AND basis = 'mirror'";
     return [
