@@ -285,11 +285,14 @@ export class OutboxQueue {
     return countedAt !== null || this.#sql.row(ANY_DATED, { target, conflictKey }) !== undefined;
   }
 
-  /** Moves a waiting change to its target as the newest there, as it is by the time at which it was counted. */
+  /**
+   * Moves a waiting change to its target as the newest count there, as it is by the time at which it was counted. Its
+   * visibility is as old as its hand-over.
+   */
   moveNewest(change: OutboxChange, at: string): void {
     const next = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
     const version = this.#sql.value<number>(next) ?? change.version;
-    this.move({ ...change, version, versions: versionsOf(change.body, version) }, at);
+    this.move({ ...change, version, versions: { ...change.versions, qty: version } }, at);
   }
 
   /** Stores a change as superseded, because a newer change of its target was accepted before it. */

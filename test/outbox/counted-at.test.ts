@@ -152,6 +152,23 @@ describe('a count that says when it was made', () => {
   });
 });
 
+it('a count whose product becomes known wins by its time, and its visibility by its hand-over', () => {
+  const { out, count, wait } = shop();
+  wait(HOUR);
+  const unknown = { externalId: 'Z', subsidiaryId: 's1', qty: 10, show: false };
+  out.accept('stock', [unknown]);
+  wait(SECOND);
+  count(9, 20 * SECOND, { show: true });
+  out.db.exec("UPDATE integrations SET product_code_pos_b = 'Z'");
+  for (const change of out.decisions.unresolved('needs-read', { limit: 9 })) {
+    out.decisions.retarget(change, out.resolve(change, true));
+  }
+  const waiting = out.db
+    .prepare<[], { body: string }>("SELECT body FROM outbox WHERE state = 'pending'")
+    .all();
+  expect(waiting.map(({ body }) => JSON.parse(body))).toMatchObject([{ qty: 10, show: true }]);
+});
+
 describe('a count whose time cannot be used', () => {
   const AHEAD_MS = 5 * HOUR;
 
