@@ -145,18 +145,19 @@ const ENDPOINTS_OF: Record<string, readonly Endpoint[]> = {
 /**
  * What a caller gets for each answer: `ok`, or the code of the error. `blocked` stops all calls for a while,
  * `rate-limited` and `forbidden` the one endpoint, `auth-required` all until the next try of the tokens, and nothing
- * else stops anything. The body of order.all is read later (test/orders/order-import.test.ts), so any JSON is `ok`.
+ * else stops anything. The body of order.all is read later (test/orders/order-import.test.ts), so any JSON but a
+ * refusal is `ok`.
  */
 const TABLE = `
 answer         | token.refresh | order.all    | single       | batch        | product.list | product.get  | webhook.put  | webhook.get
 ---------------|---------------|--------------|--------------|--------------|--------------|--------------|--------------|-------------
 good           | ok            | ok           | ok           | ok           | ok           | ok           | ok           | ok
 null           | garbled       | garbled      | garbled      | garbled      | garbled      | garbled      | garbled      | garbled
-data: null     | garbled       | ok           | ok           | ok           | garbled      | ok           | ok           | ok
-no data        | garbled       | ok           | ok           | ok           | garbled      | garbled      | ok           | garbled
+data: null     | garbled       | ok           | ok           | ok           | ok           | ok           | ok           | ok
+no data        | garbled       | ok           | ok           | ok           | ok           | garbled      | ok           | garbled
 data: {}       | garbled       | ok           | ok           | ok           | garbled      | garbled      | ok           | ok
 data: 7        | garbled       | ok           | ok           | garbled      | garbled      | garbled      | garbled      | garbled
-success: false | refused       | ok           | refused      | refused      | refused      | refused      | refused      | refused
+success: false | refused       | refused      | refused      | refused      | refused      | refused      | refused      | refused
 a page         | garbled       | garbled      | garbled      | garbled      | garbled      | garbled      | garbled      | garbled
 nothing        | garbled       | garbled      | garbled      | garbled      | garbled      | garbled      | garbled      | garbled
 204            | garbled       | garbled      | garbled      | garbled      | garbled      | garbled      | garbled      | garbled
