@@ -26,7 +26,7 @@ const FAULTS: { what: string; fails: number[]; saw?: string; edits: [from: strin
   },
   {
     what: 'acknowledges before the count',
-    fails: [3],
+    fails: [3, 29],
     edits: [[COUNTED, `  if (owed.length > 0) await post('/v1/orders/ack', owed);\n${COUNTED}`]],
   },
   {
@@ -134,7 +134,7 @@ const FAULTS: { what: string; fails: number[]; saw?: string; edits: [from: strin
   },
   {
     what: 'hands over with an order only',
-    fails: [15],
+    fails: [15, 31],
     edits: [[COUNTED, `  if (owed.length === 0) return;\n${COUNTED}`]],
   },
   {
