@@ -3,6 +3,7 @@ import { product } from '../catalog/product.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { boardOrder, order, orderToBook, trendHour } from '../orders/mirrored-order.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
+import { WITHOUT_MAX } from '../outbox/change.ts';
 
 /** Schemas of the local API. They validate requests, type the answers, and describe both at /v1/openapi.json. */
 
@@ -174,19 +175,23 @@ const orderId = z
   .refine((id) => id.isWellFormed(), { error: 'is not valid text' });
 
 const ACKS_MAX = 10_000;
-export const ACK_ITEM = `an order id of 1 to ${ORDER_ID_LENGTH_MAX} characters, or {"orderId": …, "seq": …} with one and the whole number of an event of the feed`;
+export const ACK_ITEM = `an order id of 1 to ${ORDER_ID_LENGTH_MAX} characters, or {"orderId": …, "seq": …, "without": […]} with one, the whole number of an event of the feed, and numbers of lines from 1`;
 const ackSeq = z
   .number()
   .int()
   .min(0)
   .describe('The event of the feed up to which the POS has booked the order; without it, the newest');
+const ackWithout = z
+  .array(z.number().int().min(1))
+  .max(WITHOUT_MAX)
+  .describe('Numbers of the lines, from 1, that the POS has not booked; the order stays to be booked');
 const ACKS_RANGE = { error: `1 to ${ACKS_MAX} orders are taken` };
 
 export const ackItem = z.union([
   orderId,
   z
-    .strictObject({ orderId, seq: ackSeq.optional() })
-    .transform(({ seq, ...item }) => (seq === undefined ? item.orderId : { ...item, seq })),
+    .strictObject({ orderId, seq: ackSeq.optional(), without: ackWithout.optional() })
+    .transform(({ orderId, ...how }) => (Object.keys(how).length === 0 ? orderId : { orderId, ...how })),
 ]);
 
 /** Orders that the POS has booked. An unreadable item becomes undefined, so that the others are still accepted. */

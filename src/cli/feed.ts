@@ -1,6 +1,6 @@
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/order.ts';
-import type { Acknowledgement, AckResult } from '../outbox/change.ts';
+import { type Acknowledgement, type AckResult, WITHOUT_MAX } from '../outbox/change.ts';
 import { type Cli, EXIT, printable, readAll, writeJsonLine } from './cli.ts';
 import {
   command,
@@ -67,10 +67,12 @@ const ack = command({
   examples: ['feed ack 1005', 'feed ack 64f0c2a9e1 --seq 17', 'feed ack < booked-orders.txt'],
   argument: [
     '[orders...]',
-    'numbers of orders, such as 1005, or the platform\'s ids; without any, or with -, ids from standard input, one a line, or a JSON array of ids and of {"orderId": …, "seq": …}',
+    'numbers of orders, such as 1005, or the platform\'s ids; without any, or with -, ids from standard input, one a line, or a JSON array of ids and of {"orderId": …, "seq": …, "without": […]}',
   ],
   options: {
     '--seq <seq>': whole('the event of the feed up to which they are booked; left out: the newest', 0),
+    '--without <lines>':
+      'numbers of the lines that are not booked, such as 2,3; the order stays to be booked',
   },
   more: '\nHand the new counts over first, then acknowledge.',
   async run(call) {
@@ -80,13 +82,15 @@ const ack = command({
       throw new TillsyncError('usage', 'No order is named. Give ids, or - to type them one a line.');
     }
     const { seq } = call.options;
+    const without = call.options.without === undefined ? undefined : linesNamed(call.options.without);
     const given = fromInput ? await readAcks(cli.stdin) : checkAcks(words, 'id');
     const idsBy = (mirror: Parameters<typeof findOrder>[0], timezone: string): Acknowledgement[] =>
       given.flatMap((each) => {
         if ('fault' in each) return [];
         const { orderId: word } = each;
         const orderId = fromInput ? word : (findOrder(mirror, word, timezone)?.orderId ?? word);
-        return [{ orderId, seq: each.seq ?? seq }];
+        const how = { seq: each.seq ?? seq, without: each.without ?? without };
+        return [{ orderId, ...how }];
       });
     const guest = throughDaemon(call);
     if (guest) {
@@ -141,7 +145,9 @@ function ackResult(cli: Cli, given: readonly NamedAck[], answered: readonly AckR
 const INPUT_MAX_BYTES = 16 * 1024 * 1024;
 
 /** An acknowledgement as given. `fault` is the reason why it is rejected. */
-type NamedAck = { orderId: string; seq?: number | undefined } | { orderId: string; fault: string };
+type NamedAck =
+  | { orderId: string; seq?: number | undefined; without?: number[] | undefined }
+  | { orderId: string; fault: string };
 
 /**
  * Reads acknowledgements from standard input: one order id per line, or one JSON array. Throws `usage` at the first
@@ -173,19 +179,51 @@ async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
 function checkAcks(given: readonly unknown[], place: 'index' | 'id'): NamedAck[] {
   return given.map((each, i) => {
     const isItem = place === 'index' && typeof each === 'object' && each !== null && 'orderId' in each;
-    const { orderId: id, seq = undefined } = isItem
-      ? (each as { orderId: unknown; seq?: unknown })
-      : { orderId: each };
+    const {
+      orderId: id,
+      seq = undefined,
+      without = undefined,
+    } = isItem ? (each as { orderId: unknown; seq?: unknown; without?: unknown }) : { orderId: each };
     const orderId = typeof id === 'string' ? id.trim() : '';
     const isSound = orderId !== '' && orderId.length <= ORDER_ID_LENGTH_MAX && !/[\0\ufffd]/.test(orderId);
     if (!isSound || !orderId.isWellFormed()) {
       const where = `${place} ${place === 'index' ? i : i + 1}`;
       throw bad(`${where} is no order id: ${JSON.stringify(each)?.slice(0, 60)}`);
     }
-    if (seq === undefined) return { orderId };
-    if (Number.isSafeInteger(seq) && Number(seq) >= 0) return { orderId, seq: Number(seq) };
-    return { orderId, fault: `seq is no whole number of 0 or more: ${JSON.stringify(seq)?.slice(0, 60)}` };
+    const isSeq = seq === undefined || (Number.isSafeInteger(seq) && Number(seq) >= 0);
+    if (!isSeq) {
+      return { orderId, fault: `seq is no whole number of 0 or more: ${JSON.stringify(seq)?.slice(0, 60)}` };
+    }
+    if (without !== undefined && !areLines(without)) {
+      return {
+        orderId,
+        fault: `without is no list of line numbers: ${JSON.stringify(without)?.slice(0, 60)}`,
+      };
+    }
+    return {
+      orderId,
+      ...(seq !== undefined && { seq: Number(seq) }),
+      ...(without !== undefined && { without }),
+    };
   });
+}
+
+function areLines(given: unknown): given is number[] {
+  return (
+    Array.isArray(given) &&
+    given.length <= WITHOUT_MAX &&
+    given.every((line) => Number.isSafeInteger(line) && line > 0)
+  );
+}
+
+/** Returns the lines of `--without`. Throws `usage` if it is no list of line numbers. */
+function linesNamed(word: string): number[] {
+  const lines = word.split(',').map((each) => (each.trim() === '' ? Number.NaN : Number(each)));
+  if (areLines(lines)) return lines;
+  throw new TillsyncError(
+    'usage',
+    `--without: found ${word.slice(0, 60)}; allowed: line numbers, such as 2,3.`,
+  );
 }
 
 function bad(found: string): TillsyncError {

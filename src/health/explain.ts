@@ -168,8 +168,14 @@ function stepEntry({ sku, subsidiaryId, qty, seq }: StepRow, at: string | null):
 
 function ackEntries(db: Database.Database, orderId: string, branches: readonly ReportingBranch[]): Entry[] {
   const sql = sqlOf(db);
-  const acks = sql.rows<{ branch: string; at: string; source: string; waitsSince: string | null }>(
-    'SELECT branch, acked_at AS at, source, waits_since AS waitsSince FROM order_acks WHERE order_id = ?',
+  const acks = sql.rows<{
+    branch: string;
+    at: string;
+    source: string;
+    waitsSince: string | null;
+    without: string | null;
+  }>(
+    'SELECT branch, acked_at AS at, source, waits_since AS waitsSince, without FROM order_acks WHERE order_id = ?',
     orderId,
   );
   const waiting = sql.rows<{ branch: string; at: string }>(
@@ -178,7 +184,7 @@ function ackEntries(db: Database.Database, orderId: string, branches: readonly R
   );
   const named = (branch: string) => nameOf(branches, branch);
   return [
-    ...acks.map(({ branch, at, source, waitsSince }) => {
+    ...acks.map(({ branch, at, source, waitsSince, without }) => {
       const ack =
         source === 'branch'
           ? `Branch ${named(branch)} handed up that its POS acknowledged it.`
@@ -186,7 +192,10 @@ function ackEntries(db: Database.Database, orderId: string, branches: readonly R
             ? `Acknowledged by the POS, by ${source}.`
             : `Acknowledged by the POS of store ${branch}, by ${source}.`;
       const awaited = waitsSince === null ? '' : ' Counts of its products are awaited.';
-      return { at, what: `${ack}${awaited}` };
+      const lines = without === null ? [] : (JSON.parse(without) as number[]);
+      const left =
+        lines.length === 0 ? '' : ` It is still to be booked: the POS left out line ${lines.join(', ')}.`;
+      return { at, what: `${ack}${left}${awaited}` };
     }),
     ...waiting.map(({ branch, at }) => ({
       at,

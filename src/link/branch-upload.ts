@@ -94,7 +94,7 @@ export function requeue(db: Database.Database, nowMs: number): string {
 }
 
 /** Body of an item, stored until the hub has accepted the item. */
-type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf' | 'countedAt' | 'handedAt'>;
+type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf' | 'without' | 'countedAt' | 'handedAt'>;
 
 /**
  * Returns the items to upload: those that already have a number, if any; otherwise waiting changes, sold-out ones
@@ -138,16 +138,25 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
     sqlOf(db).run(leave, changeId);
   }
   const room = onlySoldOut || isFull ? 0 : UP_ITEMS_MAX - waiting.length;
-  const acks = sqlOf(db).rows<{ orderId: string; isTyped: number; asOf: string | null }>(
-    `SELECT u.order_id AS orderId, coalesce(min(a.source = 'cli'), 0) AS isTyped, (
+  const acks = sqlOf(db).rows<{
+    orderId: string;
+    isTyped: number;
+    asOf: string | null;
+    without: string | null;
+  }>(
+    `SELECT u.order_id AS orderId, a.without, coalesce(min(a.source = 'cli'), 0) AS isTyped, (
        SELECT CASE WHEN o.seq <= a.seq THEN o.updated_at ELSE (SELECT max(e.observed_at) FROM order_events e
          WHERE e.order_id = o.order_id AND e.seq <= a.seq) END
        FROM orders o WHERE o.order_id = u.order_id AND a.seq IS NOT NULL) AS asOf
      FROM up_acks u LEFT JOIN order_acks a USING (order_id) GROUP BY u.order_id ORDER BY u.order_id LIMIT ?`,
     room,
   );
-  for (const { orderId, isTyped, asOf } of acks) {
-    const how = { ...(isTyped === 1 && { isTyped: true }), ...(asOf !== null && { asOf }) };
+  for (const { orderId, isTyped, asOf, without } of acks) {
+    const how = {
+      ...(isTyped === 1 && { isTyped: true }),
+      ...(asOf !== null && { asOf }),
+      ...(without !== null && { without: JSON.parse(without) as number[] }),
+    };
     put('ack', null, { reference: null, value: orderId, ...how });
     sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
   }

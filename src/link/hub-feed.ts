@@ -249,12 +249,17 @@ export function ingestChanges(
   const end = read.findIndex(({ item }) => left !== undefined && item === left);
   const ingested = end < 0 ? read : read.slice(0, end);
   const results = accepted.values();
-  const acks: { orderId: string; source: ChangeSource; asOf: string | null }[] = [];
+  const acks: (Pick<HeardAck, 'orderId' | 'source' | 'asOf'> & { without: string | null })[] = [];
   for (const { up, item } of ingested) {
     const { changeId: change } = up;
     if (item === null) {
       if (typeof up.value === 'string' && up.value.length <= ORDER_ID_MAX) {
-        acks.push({ orderId: up.value, source: up.isTyped ? 'cli' : 'branch', asOf: up.asOf ?? null });
+        acks.push({
+          orderId: up.value,
+          source: up.isTyped ? 'cli' : 'branch',
+          asOf: up.asOf ?? null,
+          without: up.without ? JSON.stringify(up.without) : null,
+        });
       }
     } else if (change === null) continue;
     else if ('refused' in item) {
@@ -266,10 +271,11 @@ export function ingestChanges(
       if (state !== 'pending') addToFeed(db, branch, 'result', { change, state, message }, { at });
     }
   }
-  for (const { orderId, source, asOf } of acks) {
-    const wait = `INSERT INTO waiting_acks (order_id, branch, acked_at, source, as_of) VALUES (?, ?, ?, ?, ?)
-      ON CONFLICT DO UPDATE SET acked_at = excluded.acked_at, source = excluded.source, as_of = excluded.as_of`;
-    sqlOf(db).run(wait, orderId.trim(), branch, at, source, asOf);
+  for (const { orderId, source, asOf, without } of acks) {
+    const wait = `INSERT INTO waiting_acks (order_id, branch, acked_at, source, as_of, without) VALUES (?, ?, ?, ?, ?, ?)
+      ON CONFLICT DO UPDATE SET acked_at = excluded.acked_at, source = excluded.source, as_of = excluded.as_of,
+        without = excluded.without`;
+    sqlOf(db).run(wait, orderId.trim(), branch, at, source, asOf, without);
   }
   if (acks.length > 0) bookWaiting(stores);
   const ackedUpTo = ingested.at(-1)?.up.u ?? row.ackedUpTo;
@@ -316,6 +322,8 @@ interface HeardAck {
   store: string | null;
   source: ChangeSource;
   asOf: string | null;
+  /** JSON array of the lines that the POS left out; null: none. */
+  without: string | null;
   subsidiaryId: string | null;
 }
 
@@ -329,11 +337,11 @@ export function bookWaiting({
   clock,
 }: Pick<Stores, 'db' | 'reservations' | 'clock'>): void {
   const heard = sqlOf(db).rows<HeardAck>(
-    `SELECT w.order_id AS orderId, w.branch, w.source, w.as_of AS asOf, coalesce(u.branch, s.branch) AS owner,
+    `SELECT w.order_id AS orderId, w.branch, w.source, w.as_of AS asOf, w.without, coalesce(u.branch, s.branch) AS owner,
        o.store_external_id AS store,
        (SELECT b.subsidiary_id FROM feed_branches b WHERE b.branch = w.branch) AS subsidiaryId ${HEARD}`,
   );
-  for (const { orderId, branch, owner, store, source, asOf, subsidiaryId } of heard) {
+  for (const { orderId, branch, owner, store, source, asOf, without, subsidiaryId } of heard) {
     if (branch !== owner) {
       const message = `Order ${orderId} is of another branch.`;
       const refused: Result = { change: 0, state: 'rejected', message, refusedAck: orderId };
@@ -352,7 +360,8 @@ export function bookWaiting({
         )
       : undefined;
     // The store is not always the branch's id: the branch may be renamed, or a person may have assigned the order.
-    reservations.acknowledge([{ orderId, seq: seq ?? undefined }], source, {
+    const lines = without === null ? undefined : (JSON.parse(without) as number[]);
+    reservations.acknowledge([{ orderId, seq: seq ?? undefined, without: lines }], source, {
       branch: { name: store ?? '', subsidiaryId },
     });
   }

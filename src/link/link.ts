@@ -219,6 +219,8 @@ const UP_ITEM = z.object({
    * knows no order.
    */
   asOf: z.string().optional(),
+  /** Numbers of the lines that an acknowledgement leaves out. */
+  without: z.array(number.min(1)).optional(),
   /** When a count was made, if its POS said so; ISO 8601 UTC. */
   countedAt: z.string().optional(),
   /**

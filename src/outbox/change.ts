@@ -144,11 +144,19 @@ export type SubmittedChange = {
 
 /**
  * An acknowledgement of an order, up to the event `seq`. Without `seq`, it covers the events until `handedAt`, or
- * until now if `handedAt` is left out.
+ * until now if `handedAt` is left out. `without` has the numbers of the lines, from 1, that the POS has not booked.
  */
 export type Acknowledgement =
   | string
-  | { orderId: string; seq?: number | null | undefined; handedAt?: string | null | undefined };
+  | {
+      orderId: string;
+      seq?: number | null | undefined;
+      handedAt?: string | null | undefined;
+      without?: readonly number[] | undefined;
+    };
+
+/** Maximum number of lines that one acknowledgement may leave out. */
+export const WITHOUT_MAX = 200;
 
 /** Branch, with its own tillsync, whose POS acknowledges an order. */
 export interface AckBranch {
@@ -175,6 +183,7 @@ export interface RestoredAck {
   orderId: string;
   key: string;
   seq?: number | null | undefined;
+  without?: readonly number[] | undefined;
 }
 
 /** Reason why one item is rejected. Other items are not affected. */

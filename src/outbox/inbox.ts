@@ -45,6 +45,8 @@ export interface InboxAck extends InboxRow {
   orderId: string;
   /** Newest event of the order that the POS has booked; null means the newest one when the row was inserted. */
   seq: number | null;
+  /** Numbers of the lines that the POS has not booked. */
+  without: number[];
   /** Time of the insert (ISO 8601 UTC, milliseconds); null if the row contains none. */
   handedAt: string | null;
 }
@@ -95,7 +97,7 @@ const COLUMNS: Record<InboxTable, Record<string, number>> = {
     show: ID_BYTES,
     reference: REFERENCE_BYTES,
   },
-  order_acks: { order_id: ID_BYTES, seq: ID_BYTES },
+  order_acks: { order_id: ID_BYTES, seq: ID_BYTES, without: REFERENCE_BYTES },
   pos_alive: { store_external_id: ID_BYTES },
 };
 /** Maximum number of bytes of one batch, so that memory is limited and no row waits long behind others. */
@@ -349,12 +351,13 @@ function changeOf(
   return { ...row, kind, reference: said, handedAt: typeof handedAt === 'string' ? handedAt : null, value };
 }
 
-function ackOf(row: InboxRow, { order_id: orderId, seq, handed_at: handedAt }: Values): InboxAck {
+function ackOf(row: InboxRow, { order_id: orderId, seq, without, handed_at: handedAt }: Values): InboxAck {
   const handed = typeof handedAt === 'string' ? handedAt : null;
   return {
     ...row,
     orderId: String(orderId),
     seq: typeof seq === 'bigint' ? Number(seq) : null,
+    without: without === null ? [] : (String(without).match(/\d+/g) ?? []).map(Number),
     handedAt: handed,
   };
 }
@@ -443,11 +446,12 @@ export class Inbox {
   insertAcks(acks: readonly RestoredAck[]): void {
     this.#use((_rows, db) => {
       const insert = db.prepare(
-        'INSERT OR IGNORE INTO order_acks (order_id, change_key, seq) VALUES (?, ?, ?)',
+        'INSERT OR IGNORE INTO order_acks (order_id, change_key, seq, without) VALUES (?, ?, ?, ?)',
       );
       db.transaction(() => {
         requireSchema(db, this.#options.path);
-        for (const { orderId, key, seq } of acks) insert.run(orderId, key, seq ?? null);
+        for (const { orderId, key, seq, without = [] } of acks)
+          insert.run(orderId, key, seq ?? null, without.length === 0 ? null : without.join(','));
       }).immediate();
     });
   }

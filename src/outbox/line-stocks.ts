@@ -53,9 +53,7 @@ export class LineStocks {
     const belowZero = new Set<string>();
     // An order that stays is resolved again at the next start, when the configuration may name its store.
     let isUnplaced = Number(isStaying);
-    const lines = `SELECT line AS number, sku, product_external_id AS externalId, product_name AS name, quantity
-      FROM order_items WHERE order_id = ?`;
-    for (const { number, sku, externalId, name, quantity } of this.#sql.rows<SentLine>(lines, orderId)) {
+    for (const { number, sku, externalId, name, quantity } of this.#linesOf(orderId)) {
       const sent = quantity === null ? 0 : Number(quantity);
       // A line below zero takes nothing, and gives nothing back before it is counted.
       const qty = Number.isFinite(sent) ? Math.max(0, sent) : 0;
@@ -85,6 +83,42 @@ export class LineStocks {
     );
     const isRenamed = isStaying || this.isIn(had, taken);
     return { lines: quantities, belowZero, formerName: isRenamed ? former : undefined };
+  }
+
+  /** Returns what these lines of an order take from the stocks that `find` stored for them. */
+  ofLines(orderId: string, numbers: readonly number[]): Quantities {
+    const text = 'SELECT places FROM ledger_orders WHERE order_id = ?';
+    const places = Object.entries(JSON.parse(this.#sql.value<string>(text, orderId) ?? '{}') as LinePlaces);
+    const quantities: Quantities = new Map();
+    for (const { number, externalId, name, quantity } of this.#linesOf(orderId)) {
+      const qty = Number(quantity);
+      if (!numbers.includes(number) || !(qty > 0)) continue;
+      const isLine = ([key]: [string, unknown]) => {
+        const [, id, byName] = JSON.parse(key) as (string | null)[];
+        return id === externalId && (externalId !== null || byName === name);
+      };
+      // A branch that was renamed has the same stock under both of its names.
+      const stocks = new Map(
+        places
+          .filter(isLine)
+          .flatMap(([, found]) => found)
+          .map(([sku, subsidiaryId]) => ({ sku, subsidiaryId, externalId: externalId ?? '' }))
+          .map((named) => [qtyKey(named), named]),
+      );
+      for (const [key, named] of stocks) {
+        const sum = Number(((quantities.get(key)?.qty ?? 0) + qty).toFixed(9));
+        quantities.set(key, { ...named, qty: sum });
+      }
+    }
+    return quantities;
+  }
+
+  #linesOf(orderId: string): SentLine[] {
+    return this.#sql.rows<SentLine>(
+      `SELECT line AS number, sku, product_external_id AS externalId, product_name AS name, quantity
+       FROM order_items WHERE order_id = ?`,
+      orderId,
+    );
   }
 
   /**

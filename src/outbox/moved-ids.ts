@@ -238,8 +238,8 @@ export class MovedIds {
       for (const sku of news) {
         this.#sql.run(
           `INSERT OR IGNORE INTO stock_steps
-             (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms)
-           SELECT @sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms
+             (sku, subsidiary_id, order_id, seq, external_id, part, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms)
+           SELECT @sku, subsidiary_id, order_id, seq, external_id, part, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms
            FROM stock_steps WHERE sku = @any AND subsidiary_id = @subsidiaryId AND external_id = @externalId`,
           { sku, any, subsidiaryId, externalId },
         );

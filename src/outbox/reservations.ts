@@ -12,6 +12,8 @@ import { HOLDS, type SafetyRule, SafetyStock, type StockKey, StockLedger } from 
 
 /** Maximum difference of two clocks. An order may have been placed by this much earlier than its time says. */
 const CLOCKS_MARGIN_MS = 30_000;
+const OF_STEP = `sku = @sku AND subsidiary_id = @subsidiaryId AND order_id = @orderId AND seq = @seq
+  AND external_id = @externalId AND part = @part`;
 /** Maximum number per transaction of feed events, and of orders that are resolved again. */
 const PART = 500;
 const EDIT_HOLD_MS = 30 * 60_000;
@@ -28,6 +30,25 @@ export interface ReservationsOptions {
   safety?: readonly SafetyRule[] | undefined;
   /** `stock.edit_hold`. */
   editHoldMs?: number | undefined;
+}
+
+/** What is stored of the acknowledgement of an order by the POS of its store. */
+interface StoredAck {
+  branch: string;
+  seq: number | null;
+  waitsSince: string | null;
+  ackedAt: string;
+  /** JSON array of line numbers; null if all lines are booked. */
+  without: string | null;
+}
+
+/** The key of a step in `stock_steps`, but for its order. */
+type StepKey = Omit<StockQty, 'qty'> & { seq: number; part: number };
+
+/** The steps that an acknowledgement books, and how many pieces of a step it leaves out. */
+interface Booking {
+  steps: (StockQty & StepKey)[];
+  leftOut: { step: StepKey; qty: number }[];
 }
 
 type FeedStep = Omit<OrderEvent, 'source'>;
@@ -184,7 +205,12 @@ export class Reservations {
     // Adds the steps of earlier events, so that they can be booked; in a long feed, the rest are booked later.
     if (this.#mark('ledger.seen') >= 0 && acks.length > 0) this.#takeEvents();
     return acks.map((given) => {
-      const { orderId: named, seq: said, handedAt } = typeof given === 'string' ? { orderId: given } : given;
+      const {
+        orderId: named,
+        seq: said,
+        handedAt,
+        without = [],
+      } = typeof given === 'string' ? { orderId: given } : given;
       const seq = said ?? undefined;
       const orderId = named.trim();
       const rejected = (message: string): AckResult => ({ orderId, state: 'rejected', message });
@@ -195,6 +221,11 @@ export class Reservations {
       if (!order) {
         const number = this.#refusalOfNumber(orderId);
         if (number !== undefined) return rejected(number);
+        if (without.length > 0) {
+          return rejected(
+            'The mirror does not have the order yet, so its lines are not known. Acknowledge it once it has arrived.',
+          );
+        }
         const note = `INSERT INTO order_acks (order_id, branch, acked_at, source, waits_since) VALUES (?, ?, ?, ?, ?)
           ON CONFLICT DO NOTHING`;
         this.#sql.run(note, orderId, branch?.name ?? '', at, source, beforeInbox ?? null);
@@ -206,18 +237,23 @@ export class Reservations {
       }
       const asOf = seq ?? Math.max(newestAt(handedAt), firstSeq);
       const store = branch?.name ?? this.#storeAsOf(orderId, order, asOf);
+      const fault = this.#faultOfLines(orderId, without, { asOf, linesSeq: order.linesSeq });
+      if (fault !== undefined) return rejected(fault);
       const waits = beforeInbox !== undefined;
-      const isNews = waits
-        ? this.#toBook(orderId, asOf, branch).some(({ qty }) => qty !== 0) &&
-          !this.#waits(orderId, store, asOf)
-        : this.#book(orderId, asOf, branch, handedAt ?? at);
-      const ack = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, waits_since)
-          VALUES (@orderId, @store, @at, @source, @asOf, @waitsSince)
+      const booking = this.#toBook(orderId, asOf, branch, without);
+      const isNews = booksPieces(booking) && !(waits && this.#waits(orderId, store, asOf));
+      if (!waits) this.#book(orderId, asOf, booking, handedAt ?? at);
+      // Of the same event, an acknowledgement only adds to what was booked.
+      const isWithoutNews = `(@asOf > coalesce(seq, -1) OR (@asOf = seq AND without IS NOT NULL))`;
+      const ack = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, waits_since, without)
+          VALUES (@orderId, @store, @at, @source, @asOf, @waitsSince, @without)
         ON CONFLICT (order_id, branch) DO UPDATE SET acked_at = @at, source = @source, seq = max(coalesce(seq, 0), @asOf),
           edited_seq = CASE WHEN edited_seq > @asOf THEN edited_seq END,
-          waits_since = CASE WHEN coalesce(seq, 0) <= @asOf THEN @waitsSince ELSE waits_since END
-          WHERE @isNews OR seq IS NULL OR edited_seq <= @asOf`;
-      const facts = { orderId, store, at, source, asOf, isNews: Number(isNews) };
+          waits_since = CASE WHEN coalesce(seq, 0) <= @asOf THEN @waitsSince ELSE waits_since END,
+          without = CASE WHEN ${isWithoutNews} THEN @without ELSE without END
+          WHERE @isNews OR seq IS NULL OR edited_seq <= @asOf OR (without IS NOT @without AND ${isWithoutNews})`;
+      const lines = without.length === 0 ? null : JSON.stringify([...new Set(without)].sort((a, b) => a - b));
+      const facts = { orderId, store, at, source, asOf, isNews: Number(isNews), without: lines };
       this.#sql.run(`DELETE FROM refused_acks WHERE ${REFUSED_ACKS_OF}`, { orderId });
       return {
         orderId,
@@ -241,6 +277,31 @@ export class Reservations {
     return others.length === 0
       ? `${word} is an order number, not an orderId. Order ${code} has the orderId ${ids}: acknowledge that.`
       : `${word} is an order number, not an orderId. Orders with that number have the orderIds ${ids}: acknowledge the right one.`;
+  }
+
+  /** Returns why these lines cannot be left out of an acknowledgement; undefined if they can. */
+  #faultOfLines(
+    orderId: string,
+    without: readonly number[],
+    { asOf, linesSeq }: { asOf: number; linesSeq: number },
+  ): string | undefined {
+    if (without.length === 0) return undefined;
+    if (linesSeq > asOf) {
+      return `Event ${linesSeq} changed the order's lines, after event ${asOf}. Read the order again, and acknowledge it as of event ${linesSeq} or a later one.`;
+    }
+    const lines = this.#sql.values<number>(
+      'SELECT line FROM order_items WHERE order_id = ? ORDER BY line',
+      orderId,
+    );
+    const unknown = without.filter((line) => !lines.includes(line));
+    if (unknown.length === 0) return undefined;
+    const has =
+      lines.length === 0
+        ? 'it has none'
+        : lines.length === 1
+          ? 'it has line 1'
+          : `it has lines 1 to ${lines.length}`;
+    return `The order has no line ${unknown.slice(0, 5).join(', ')}; ${has}.`;
   }
 
   /** Whether an order is known, and neither its store nor any of its steps belongs to these branches (internal ids). */
@@ -274,12 +335,16 @@ export class Reservations {
 
   /** Books acknowledgements that waited for the inbox, since the inbox was empty at `at`. */
   inboxWasEmpty(at: string): void {
-    const waiting = this.#sql.rows<{ orderId: string; branch: string; seq: number | null; ackedAt: string }>(
-      'SELECT order_id AS orderId, branch, seq, acked_at AS ackedAt FROM order_acks WHERE waits_since <= ?',
+    const waiting = this.#sql.rows<StoredAck & { orderId: string }>(
+      `SELECT order_id AS orderId, branch, seq, acked_at AS ackedAt, without FROM order_acks WHERE waits_since <= ?`,
       at,
     );
-    for (const { orderId, branch, seq, ackedAt } of waiting) {
-      if (seq !== null) this.#book(orderId, seq, undefined, ackedAt);
+    for (const { orderId, branch, seq, ackedAt, without } of waiting) {
+      // The lines of a later edit have other numbers; its POS acknowledges it again.
+      const isStale = without !== null && (this.#order(orderId)?.linesSeq ?? 0) > (seq ?? 0);
+      if (seq !== null && !isStale) {
+        this.#book(orderId, seq, this.#toBook(orderId, seq, undefined, linesIn(without)), ackedAt);
+      }
       const done = 'UPDATE order_acks SET waits_since = NULL WHERE order_id = ? AND branch = ?';
       this.#sql.run(done, orderId, branch);
     }
@@ -296,34 +361,62 @@ export class Reservations {
     return this.#sql.value(text, orderId, store, asOf) !== undefined;
   }
 
-  /** Books an order's steps up to an event, and limits how long later ones are held. Returns whether it booked any. */
-  #book(orderId: string, asOf: number, branch: AckBranch | undefined, ackedAt: string): boolean {
-    const steps = this.#toBook(orderId, asOf, branch);
-    const book = `UPDATE stock_steps SET booked_version = ?, booked_ms = ?
-      WHERE sku = ? AND subsidiary_id = ? AND order_id = ? AND seq = ?`;
+  /** Books an order's steps up to an event, and limits how long later ones are held. */
+  #book(orderId: string, asOf: number, { steps, leftOut }: Booking, ackedAt: string): void {
+    // A POS may have written anything as the time of its row.
+    const bookedMs = Date.parse(ackedAt) || this.#clock.nowMs();
     for (const step of steps) {
-      const { sku, subsidiaryId, seq } = step;
       const version = this.#ledger.handedVersion(step);
-      // A POS may have written anything as the time of its row.
-      const ackedMs = Date.parse(ackedAt) || this.#clock.nowMs();
-      this.#sql.run(book, version, ackedMs, sku, subsidiaryId, orderId, seq);
+      const book = `UPDATE stock_steps SET booked_version = @version, booked_ms = @bookedMs WHERE ${OF_STEP}`;
+      this.#sql.run(book, { ...keyOfStep(step), orderId, version, bookedMs });
       this.#touch(step);
     }
+    for (const { step, qty } of leftOut) this.#leaveOut(orderId, step, qty);
     const later = `UPDATE stock_steps SET held_until_ms = ? WHERE order_id = ? AND seq > ? AND booked_version IS NULL
       AND held_until_ms IS NULL`;
     this.#sql.run(later, this.#clock.nowMs() + this.#editHoldMs, orderId, asOf);
-    return steps.some(({ qty }) => qty !== 0);
   }
 
-  #toBook(orderId: string, asOf: number, branch: AckBranch | undefined): (StockQty & { seq: number })[] {
-    return this.#sql.rows<StockQty & { seq: number }>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId, seq, qty FROM stock_steps
+  /** Makes these pieces of a booked step a step of their own, which is not booked. */
+  #leaveOut(orderId: string, step: StepKey, qty: number): void {
+    const facts = { ...keyOfStep(step), orderId, qty };
+    this.#sql.run(
+      `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, external_id, part, qty, placed_ms, is_first)
+       SELECT sku, subsidiary_id, order_id, seq, external_id, (SELECT max(m.part) + 1 FROM stock_steps m
+           WHERE m.sku = s.sku AND m.subsidiary_id = s.subsidiary_id AND m.order_id = s.order_id AND m.seq = s.seq
+             AND m.external_id = s.external_id), @qty, placed_ms, is_first
+       FROM stock_steps s WHERE ${OF_STEP}`,
+      facts,
+    );
+    this.#sql.run(`UPDATE stock_steps SET qty = round(qty - @qty, 9) WHERE ${OF_STEP}`, facts);
+  }
+
+  /**
+   * Returns the unbooked steps up to an event. What the lines `without` take is left out of them, but never more than is
+   * unbooked: what was booked before stays booked. A stock of which all is left out has no step to book.
+   */
+  #toBook(orderId: string, asOf: number, branch: AckBranch | undefined, without: readonly number[]): Booking {
+    const steps = this.#sql.rows<StockQty & StepKey>(
+      `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId, seq, part, qty FROM stock_steps
        WHERE order_id = +@orderId AND seq <= @asOf AND booked_version IS NULL
          AND (subsidiary_id = +@branch OR (+@branch IS NULL AND (subsidiary_id IN (
            SELECT subsidiary_id FROM stock_steps WHERE order_id = +@orderId AND seq <= @asOf
-             GROUP BY sku, subsidiary_id HAVING sum(qty) > 0) OR @takes = 0)))`,
+             GROUP BY sku, subsidiary_id HAVING sum(qty) > 0) OR @takes = 0)))
+       ORDER BY seq, part`,
       { orderId, asOf, branch: branch?.subsidiaryId ?? null, takes: this.#known(orderId)?.takes ?? 0 },
     );
+    if (without.length === 0) return { steps, leftOut: [] };
+    const unknown = this.#lines.ofLines(orderId, without);
+    const booking: Booking = { steps: [], leftOut: [] };
+    for (const [key, some] of Map.groupBy(steps, qtyKey)) {
+      const unbooked = sumOf(some);
+      const qty = Math.max(0, Math.min(unknown.get(key)?.qty ?? 0, unbooked));
+      if (qty > 0 && qty === unbooked) continue;
+      booking.steps.push(...some);
+      const newest = some.at(-1);
+      if (qty > 0 && newest) booking.leftOut.push({ step: newest, qty });
+    }
+    return booking;
   }
 
   /** Returns the store at an event: the present one, unless the steps at that time were in another branch. */
@@ -468,19 +561,18 @@ export class Reservations {
   ): void {
     if (stocks.size === 0) return;
     const order = this.#known(orderId);
-    const ack = this.#sql.row<{
-      branch: string;
-      seq: number | null;
-      waitsSince: string | null;
-      ackedAt: string;
-    }>(
-      `SELECT branch, seq, waits_since AS waitsSince, acked_at AS ackedAt FROM order_acks
+    const ack = this.#sql.row<StoredAck>(
+      `SELECT branch, seq, waits_since AS waitsSince, acked_at AS ackedAt, without FROM order_acks
        WHERE order_id = ? AND branch = coalesce((SELECT store_external_id FROM orders WHERE order_id = ?), '')`,
       ...[orderId, orderId],
     );
     const isAcked = seq === 0 || (ack?.seq ?? -1) >= seq;
     const isBooked = isAcked && (seq === 0 || ack?.waitsSince === null);
     const isEdit = !isAcked && ack !== undefined;
+    // A line that the POS left out may get its product only now.
+    const isLeftOut =
+      isBooked && ack?.without != null && (this.#order(orderId)?.linesSeq ?? 0) <= (ack.seq ?? 0);
+    const unknown: Quantities = isLeftOut ? this.#lines.ofLines(orderId, linesIn(ack.without)) : new Map();
     for (const [key, place] of stocks) {
       const qty = delta.get(key)?.qty ?? 0;
       const bookedVersion = !isBooked ? null : seq === 0 ? 0 : this.#ledger.handedVersion(place);
@@ -503,12 +595,20 @@ export class Reservations {
           heldUntilMs: isEdit ? this.#clock.nowMs() + this.#editHoldMs : null,
         },
       );
+      const left = Math.min(qty, (unknown.get(key)?.qty ?? 0) - this.#unbooked(orderId, place));
+      if (left > 0) this.#leaveOut(orderId, { ...place, seq, part: 0 }, Number(left.toFixed(9)));
       this.#touch(place);
     }
     if (isEdit && [...delta.values()].some(({ qty }) => qty !== 0)) {
       const edited = 'UPDATE order_acks SET edited_seq = ? WHERE order_id = ? AND branch = ?';
       this.#sql.run(edited, seq, orderId, ack.branch);
     }
+  }
+
+  #unbooked(orderId: string, { sku, subsidiaryId, externalId }: Omit<StockQty, 'qty'>): number {
+    const text = `SELECT total(qty) FROM stock_steps WHERE order_id = ? AND sku = ? AND subsidiary_id = ?
+      AND external_id = ? AND booked_version IS NULL`;
+    return this.#sql.value<number>(text, orderId, sku, subsidiaryId, externalId) ?? 0;
   }
 
   /** Resolves an order's lines of unknown products again, because the catalogue got a new product. */
@@ -575,4 +675,24 @@ export class Reservations {
   #setMark(name: string, value: number): void {
     this.#sql.run('UPDATE marks SET value = ? WHERE name = ?', value, name);
   }
+}
+
+/** Whether a booking changes how many pieces of any stock are booked. */
+function booksPieces({ steps, leftOut }: Booking): boolean {
+  const left = new Map(leftOut.map(({ step, qty }) => [qtyKey(step), qty]));
+  return [...Map.groupBy(steps, qtyKey)].some(([key, some]) =>
+    left.has(key) ? sumOf(some) !== left.get(key) : some.some(({ qty }) => qty !== 0),
+  );
+}
+
+function sumOf(steps: readonly { qty: number }[]): number {
+  return Number(steps.reduce((sum, { qty }) => sum + qty, 0).toFixed(9));
+}
+
+function keyOfStep({ sku, subsidiaryId, externalId, seq, part }: StepKey): StepKey {
+  return { sku, subsidiaryId, externalId, seq, part };
+}
+
+function linesIn(without: string | null): number[] {
+  return without === null ? [] : (JSON.parse(without) as number[]);
 }

@@ -179,7 +179,12 @@ async function copyInbox(options: LookIntoInboxOptions): Promise<InboxCopy> {
       { name: PRODUCT_FILE, documents: product },
       {
         name: ACKS_FILE,
-        documents: acks.map(({ orderId, key, seq }) => ({ orderId, key, ...(seq !== null && { seq }) })),
+        documents: acks.map(({ orderId, key, seq, without }) => ({
+          orderId,
+          key,
+          ...(seq !== null && { seq }),
+          ...(without.length > 0 && { without }),
+        })),
       },
     ].filter(({ documents }) => documents.length > 0);
     return {

@@ -45,7 +45,12 @@ import {
   swapDatabase,
 } from './restored-mirror.ts';
 
-const ackSchema = z.object({ orderId: z.string().min(1), key: z.string(), seq: z.number().int().optional() });
+const ackSchema = z.object({
+  orderId: z.string().min(1),
+  key: z.string(),
+  seq: z.number().int().optional(),
+  without: z.array(z.number().int()).optional(),
+});
 type Ack = z.infer<typeof ackSchema>;
 
 interface KeptChanges {
@@ -179,9 +184,15 @@ function acksToRestore(staging: string, acks: KnownSince['acks'], newestSeq: num
   const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : [];
   return [
     ...lines.map((line) => ackSchema.parse(JSON.parse(line))),
-    ...acks.map(({ orderId, seq }) => ({ orderId, key: randomUUID(), seq: seq ?? undefined })),
-  ].map(({ orderId, key, seq }: Ack) => ({
+    ...acks.map(({ orderId, seq, without }) => ({
+      orderId,
+      key: randomUUID(),
+      seq: seq ?? undefined,
+      ...(without && { without: JSON.parse(without) as number[] }),
+    })),
+  ].map(({ orderId, key, seq, without }: Ack) => ({
     orderId,
+    ...(without && { without }),
     key: key.replace(/^ack:/, ''),
     // The number of an event after the backup is left out, because the event gets another number when it arrives again.
     ...(seq !== undefined && seq <= newestSeq && { seq }),

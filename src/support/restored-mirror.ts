@@ -75,7 +75,9 @@ export const knownSinceSchema = z.object({
   /** The highest number that the feed of settled changes ever gave; 0 in backups of earlier versions. */
   newestSettled: count.default(0),
   /** Orders that the POS has acknowledged; `seq` is the newest booked event, null for an order not yet heard of. */
-  acks: z.array(z.object({ orderId: z.string().min(1), seq: count.nullable() })),
+  acks: z.array(
+    z.object({ orderId: z.string().min(1), seq: count.nullable(), without: z.string().nullable() }),
+  ),
   /** Changes without an answer of the platform, oldest first. */
   unsent: z.array(z.object({ kind: z.enum(['stock', 'product']), document: z.string(), at: z.string() })),
   /** Operators' actions, oldest first. */
@@ -94,7 +96,7 @@ export type KnownSince = z.infer<typeof knownSinceSchema>;
 
 /** Maximum number of changes without an answer in a differential backup: the whole inventory of a large shop. */
 const UNSENT_MAX = 200_000;
-const ACKED = `SELECT order_id AS orderId, max(seq) AS seq FROM order_acks WHERE acked_at >= ?
+const ACKED = `SELECT order_id AS orderId, max(seq) AS seq, without FROM order_acks WHERE acked_at >= ?
   GROUP BY order_id ORDER BY min(acked_at)`;
 const UNSENT = `SELECT kind, body, sku, named, counted_at AS countedAt, created_at AS at FROM outbox
   WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version DESC LIMIT ?`;

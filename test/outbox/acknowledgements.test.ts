@@ -10,9 +10,12 @@ type Out = ReturnType<typeof outgoing>;
 const isoAt = (out: Out) => new Date(out.clock.nowMs()).toISOString();
 const tick = (out: Out) => out.clock.jumpWall(1_000);
 
-function ack(orderId: string, { seq = null, handedAt = null }: Partial<InboxAck> = {}): InboxAck {
+function ack(
+  orderId: string,
+  { seq = null, handedAt = null, without = [] }: Partial<InboxAck> = {},
+): InboxAck {
   const key = `ack:${orderId}-${seq}-${handedAt}`;
-  return { table: 'order_acks', id: '1', key, keyHex: '01', tooLong: null, orderId, seq, handedAt };
+  return { table: 'order_acks', id: '1', key, keyHex: '01', tooLong: null, orderId, seq, handedAt, without };
 }
 
 function count(qty: number, handedAt: string | null): InboxBatch['changes'][number] {

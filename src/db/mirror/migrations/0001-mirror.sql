@@ -525,6 +525,7 @@ CREATE TABLE waiting_acks (
   acked_at TEXT NOT NULL,
   source TEXT NOT NULL DEFAULT 'branch',
   as_of TEXT,
+  without TEXT,
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
@@ -653,7 +654,9 @@ CREATE TABLE stock_steps (
   held_until_ms INTEGER,
   -- The id by which the order named the product: what an order took goes with that id. '': it named none.
   external_id TEXT NOT NULL DEFAULT '',
-  PRIMARY KEY (sku, subsidiary_id, order_id, seq, external_id)
+  -- Above 0: the part that an acknowledgement left out, because the POS does not know the line yet.
+  part INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (sku, subsidiary_id, order_id, seq, external_id, part)
 ) WITHOUT ROWID;
 
 CREATE INDEX stock_steps_by_order ON stock_steps (order_id);
@@ -705,6 +708,8 @@ CREATE TABLE order_acks (
   seq INTEGER,
   edited_seq INTEGER,
   waits_since TEXT,
+  -- The lines that the POS has not booked, as a JSON array of their numbers; NULL: it has booked all.
+  without TEXT,
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
@@ -895,7 +900,7 @@ SELECT o.*,
 FROM orders o
 WHERE (o.status IS NULL OR o.status NOT IN ('pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'))
   AND NOT EXISTS (SELECT 1 FROM order_acks a
-    WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, ''))
+    WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, '')) AND a.without IS NULL
       AND (a.edited_seq IS NULL OR NOT EXISTS (
         SELECT 1 FROM stock_steps s LEFT JOIN stock_counts c ON c.sku = s.sku AND c.subsidiary_id = s.subsidiary_id
         WHERE s.order_id = o.order_id AND s.booked_version IS NULL AND s.qty <> 0

@@ -1,0 +1,195 @@
+import { expect, it } from 'vitest';
+import { orderHistory, ordersToBook } from '../../src/orders/order-queries.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { holding, send } from './held-back-steps.ts';
+import { order, type outgoing, product } from './outbox-fixture.ts';
+import { TEA } from './swept-outbox.ts';
+
+type Out = ReturnType<typeof outgoing>;
+
+/** A store whose POS counted 20 of article A and 30 of article B, with an order of 2 A and 1 B. */
+function ordered(): Out {
+  const out = holding();
+  count(out, { A: 20, B: 30 });
+  order(out, 'o1', 'B1', [
+    ['A', 2],
+    ['B', 1],
+  ]);
+  expect(offered(out)).toEqual({ A: 18, B: 29 });
+  return out;
+}
+
+function count(out: Out, counts: Record<string, number>): void {
+  out.accept(
+    'stock',
+    Object.entries(counts).map(([externalId, qty]) => ({
+      externalId,
+      qty,
+      subsidiaryId: 's1',
+    })),
+  );
+  while (send(out).length > 0);
+}
+
+function offered(out: Out): Record<string, number> {
+  while (out.calls.catchUp({ holdBack: true }));
+  const rows = out.db
+    .prepare<[], [string, number]>(
+      "SELECT json_extract(address, '$.externalId'), wanted_qty FROM stock_ledger WHERE subsidiary_id = 's1' ORDER BY 1",
+    )
+    .raw()
+    .all();
+  return Object.fromEntries(rows);
+}
+
+const acknowledge = (out: Out, without: number[], seq?: number) =>
+  out.reservations.acknowledge([{ orderId: 'o1', without, seq }], 'http')[0];
+const toBook = (out: Out) => ordersToBook(out.db, { after: 0, limit: 9 }).map(({ orderId }) => orderId);
+const paid = (out: Out, items: Parameters<typeof order>[3]) => order(out, 'o1', 'B1', items, 'inProcess');
+
+it('books all but the lines that it leaves out, until it is acknowledged as a whole', () => {
+  const out = ordered();
+  count(out, { A: 18 });
+  expect(offered(out)).toEqual({ A: 16, B: 29 });
+  expect(acknowledge(out, [2])?.state).toBe('new');
+  expect(offered(out)).toEqual({ A: 18, B: 29 });
+  expect(acknowledge(out, [2])?.state).toBe('known');
+  count(out, { B: 29 });
+  expect(offered(out)).toEqual({ A: 18, B: 28 });
+  expect(acknowledge(out, [])?.state).toBe('new');
+  expect(offered(out)).toEqual({ A: 18, B: 29 });
+  expect(acknowledge(out, [])?.state).toBe('known');
+});
+
+it('leaves the order to be booked, for the POS and for a person', () => {
+  const out = holding();
+  paid(out, [
+    ['A', 2],
+    ['B', 1],
+  ]);
+  acknowledge(out, [2]);
+  expect(toBook(out)).toEqual(['o1']);
+  acknowledge(out, []);
+  expect(toBook(out)).toEqual([]);
+});
+
+it('leaves out one of two lines of the same article', () => {
+  const out = holding();
+  count(out, { A: 20 });
+  paid(out, [
+    ['A', 2],
+    ['A', 3],
+  ]);
+  expect(offered(out)).toEqual({ A: 15 });
+  count(out, { A: 18 });
+  acknowledge(out, [2]);
+  expect(offered(out)).toEqual({ A: 15 });
+  count(out, { A: 15 });
+  acknowledge(out, []);
+  expect(offered(out)).toEqual({ A: 15 });
+});
+
+it('leaves out fewer lines at the next time, and books nothing twice', () => {
+  const out = ordered();
+  expect(acknowledge(out, [1, 2])?.state).toBe('new');
+  expect(offered(out)).toEqual({ A: 18, B: 29 });
+  count(out, { A: 18 });
+  expect(acknowledge(out, [2])?.state).toBe('new');
+  expect(offered(out)).toEqual({ A: 18, B: 29 });
+  for (let times = 0; times < 3; times++) acknowledge(out, [2]);
+  const steps = out.db
+    .prepare('SELECT sku, qty, booked_version IS NULL AS open FROM stock_steps ORDER BY sku')
+    .all();
+  expect(steps).toEqual([
+    { sku: '10', qty: 2, open: 0 },
+    { sku: '11', qty: 1, open: 1 },
+  ]);
+});
+
+it('takes nothing back that was acknowledged before', () => {
+  const out = ordered();
+  count(out, { A: 18, B: 29 });
+  acknowledge(out, []);
+  expect(acknowledge(out, [2])?.state).toBe('known');
+  expect(offered(out)).toEqual({ A: 18, B: 29 });
+});
+
+it('goes on keeping back a line whose product the catalogue gets later', () => {
+  const out = holding();
+  count(out, { A: 20 });
+  paid(out, [
+    ['A', 2],
+    ['C', 4],
+  ]);
+  count(out, { A: 18 });
+  acknowledge(out, [2]);
+  const cocoa = product('p2', 'Cocoa', [{ sku: '12', stocks: { s1: ['C', 9] } }]);
+  out.sweep([TEA, cocoa]);
+  count(out, { C: 9 });
+  expect(offered(out)).toEqual({ A: 18, C: 5 });
+  count(out, { C: 5 });
+  acknowledge(out, []);
+  expect(offered(out)).toEqual({ A: 18, C: 5 });
+});
+
+it('keeps back what an edit adds to a line that was left out', () => {
+  const out = ordered();
+  count(out, { A: 18 });
+  acknowledge(out, [2]);
+  order(out, 'o1', 'B1', [
+    ['A', 2],
+    ['B', 5],
+  ]);
+  expect(offered(out)).toEqual({ A: 18, B: 25 });
+  expect(acknowledge(out, [2], 1)).toMatchObject({ state: 'rejected' });
+  expect(acknowledge(out, [2])?.state).toBe('new');
+  expect(offered(out)).toEqual({ A: 18, B: 25 });
+  count(out, { B: 25 });
+  acknowledge(out, []);
+  expect(offered(out)).toEqual({ A: 18, B: 25 });
+});
+
+it('gives back what a cancellation frees, of booked lines and of those left out', () => {
+  const out = ordered();
+  count(out, { A: 18 });
+  acknowledge(out, [2]);
+  order(
+    out,
+    'o1',
+    'B1',
+    [
+      ['A', 2],
+      ['B', 1],
+    ],
+    'cancel',
+  );
+  expect(offered(out)).toEqual({ A: 18, B: 30 });
+});
+
+it('is refused by name for a line that the order has not, and for an order that has not arrived', () => {
+  const out = ordered();
+  expect(acknowledge(out, [2, 3])).toEqual({
+    orderId: 'o1',
+    state: 'rejected',
+    message: 'The order has no line 3; it has lines 1 to 2.',
+  });
+  expect(orderHistory(out.db, 'o1').acknowledged).toBe(null);
+  const [other] = out.reservations.acknowledge([{ orderId: 'o2', without: [1] }], 'http');
+  expect(other).toMatchObject({ state: 'rejected' });
+  expect(other?.message).toContain('The mirror does not have the order yet');
+});
+
+it('waits for the inbox as every acknowledgement does, and then leaves the same lines out', () => {
+  const out = ordered();
+  const nowIso = () => new Date(out.clock.nowMs()).toISOString();
+  out.clock.jumpWall(1_000);
+  out.reservations.acknowledge([{ orderId: 'o1', without: [2] }], 'http', { beforeInbox: nowIso() });
+  const row = { table: 'stock_changes', id: '1', key: 'stock:1', keyHex: '01', tooLong: null } as const;
+  const value = { externalId: 'A', qty: 18, subsidiaryId: 's1' };
+  const change = { ...row, kind: 'stock', reference: null, handedAt: nowIso(), value } as const;
+  out.inbox.ingest({ changes: [change], acks: [], alive: [], more: false }, GUARDS_OFF);
+  out.clock.jumpWall(1_000);
+  out.intake.inboxWasEmpty(nowIso());
+  while (send(out).length > 0);
+  expect(offered(out)).toEqual({ A: 18, B: 29 });
+});
