@@ -410,11 +410,17 @@ export class Reservations {
     const booking: Booking = { steps: [], leftOut: [] };
     for (const [key, some] of Map.groupBy(steps, qtyKey)) {
       const unbooked = sumOf(some);
-      const qty = Math.max(0, Math.min(unknown.get(key)?.qty ?? 0, unbooked));
-      if (qty > 0 && qty === unbooked) continue;
-      booking.steps.push(...some);
-      const newest = some.at(-1);
-      if (qty > 0 && newest) booking.leftOut.push({ step: newest, qty });
+      let left = Math.max(0, Math.min(unknown.get(key)?.qty ?? 0, unbooked));
+      if (left > 0 && left === unbooked) continue;
+      // Nobody knows with which event a line came. A count that is too old for the newest steps keeps more back if those
+      // are the ones that it should contain.
+      for (const step of some) {
+        const qty = Number(Math.min(left, Math.max(0, step.qty)).toFixed(9));
+        left -= qty;
+        if (qty > 0 && qty === step.qty && step.part > 0) continue;
+        booking.steps.push(step);
+        if (qty > 0) booking.leftOut.push({ step, qty });
+      }
     }
     return booking;
   }
@@ -679,10 +685,8 @@ export class Reservations {
 
 /** Whether a booking changes how many pieces of any stock are booked. */
 function booksPieces({ steps, leftOut }: Booking): boolean {
-  const left = new Map(leftOut.map(({ step, qty }) => [qtyKey(step), qty]));
-  return [...Map.groupBy(steps, qtyKey)].some(([key, some]) =>
-    left.has(key) ? sumOf(some) !== left.get(key) : some.some(({ qty }) => qty !== 0),
-  );
+  const left = new Map(leftOut.map(({ step, qty }) => [step, qty]));
+  return steps.some((step) => step.qty !== (left.get(step) ?? 0));
 }
 
 function sumOf(steps: readonly { qty: number }[]): number {

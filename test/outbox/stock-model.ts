@@ -25,7 +25,15 @@ interface ModelOrder {
    * Pieces that each event took or gave back. `booked` is the version of the newest count when the event was
    * acknowledged; null before that.
    */
-  moves: { item: number; qty: number; seq: number; booked: number | null; bookedMs: number }[];
+  moves: {
+    item: number;
+    qty: number;
+    seq: number;
+    booked: number | null;
+    bookedMs: number;
+    /** Pieces of lines that an acknowledgement left out. */
+    isLeftOut?: true;
+  }[];
   /** Time of the acknowledgement, if it came before tillsync knew the order. */
   bookedEarlyMs: number;
   store: 'B1' | 'B2';
@@ -80,7 +88,7 @@ export class StockModel {
   /**
    * Acknowledgements that were made while counts waited in the inbox. They take effect once these counts are copied.
    */
-  #owed: { order: ModelOrder; asOf: number; atMs: number }[] = [];
+  #owed: { order: ModelOrder; asOf: number; atMs: number; without: readonly number[] }[] = [];
   /** Moments at which the POS may have counted, and the newest event then. */
   #moments: { ms: number; seq: number }[] = [];
   /** Version of the last count with an unknown id, which may mean any stock that was not counted since. */
@@ -162,13 +170,17 @@ export class StockModel {
     const reserved = this.#orders.map(({ moves }) => {
       const own = moves.filter(({ item }) => item === wanted);
       const live = own.reduce((sum, move) => sum + move.qty, 0);
-      const open = own.reduce((sum, move) => {
-        const isIn = move.seq <= asOfSeq;
-        const isBookedSince = move.bookedMs > atMs && move.bookedMs < handedMs;
-        if (isIn && move.booked !== null && move.booked <= version && !isBookedSince) return sum;
-        return move.qty > 0 || !isIn ? sum + move.qty : sum;
-      }, 0);
-      return Math.max(0, Math.min(live, open));
+      const openOf = (some: typeof own) =>
+        some.reduce((sum, move) => {
+          const isIn = move.seq <= asOfSeq;
+          const isBookedSince = move.bookedMs > atMs && move.bookedMs < handedMs;
+          if (isIn && move.booked !== null && move.booked <= version && !isBookedSince) return sum;
+          return move.qty > 0 || !isIn ? sum + move.qty : sum;
+        }, 0);
+      const { leftOut = [], others = [] } = Object.groupBy(own, ({ isLeftOut }) =>
+        isLeftOut ? 'leftOut' : 'others',
+      );
+      return Math.max(0, Math.min(live, Math.max(0, openOf(others)) + openOf(leftOut)));
     });
     return Math.max(0, qty - reserved.reduce((sum, each) => sum + each, 0) - this.#safetyOf(wanted));
   }
@@ -322,7 +334,9 @@ export class StockModel {
     }
     this.#inbox = [];
     this.#out.intake.inboxWasEmpty(isoUtc(this.#out.clock.nowMs()));
-    for (const { order: booked, asOf, atMs } of this.#owed) this.#isBooked(booked, asOf, atMs);
+    for (const { order: booked, asOf, atMs, without } of this.#owed) {
+      this.#isBooked(booked, asOf, atMs, without);
+    }
     // Of several acknowledgements that waited, the ledger knows only the newest time.
     if (this.#owed.length > 0) this.#moments = [];
     this.#owed = [];
@@ -333,8 +347,9 @@ export class StockModel {
   #place(): void {
     const byName = this.#below(4) === 0;
     const both = [0, 1].map((item) => ({ item, qty: 1 + item, byName }));
-    const lines = this.#below(4) === 0 ? both : [{ item: this.#below(2), qty: 1 + this.#below(2), byName }];
-    const isOversold = lines.some(({ item, qty }) => (this.#platform[item] ?? 0) < qty);
+    const one = { item: this.#below(2), qty: 1 + this.#below(2), byName };
+    const lines = [both, [one, { ...one, qty: 1 }], [one], [one]][this.#below(4)] ?? [one];
+    const isOversold = [0, 1].some((item) => (this.#platform[item] ?? 0) < sumOf(lines, item));
     if (this.#kind !== 'neither') this.#move(lines, -1);
     const createdAt = new Date(this.#out.clock.nowMs() + this.#skewMs).toISOString();
     const facts = { id: `o${this.#orders.length}`, createdAt, status: 'pending', lines, isOversold };
@@ -365,8 +380,7 @@ export class StockModel {
     const seq = this.#seq();
     const takes = !takesNothing(status) && store === 'B1';
     for (const item of [0, 1]) {
-      const own = lines.filter((line) => line.item === item);
-      const now = takes ? own.reduce((sum, { qty }) => sum + qty, 0) : 0;
+      const now = takes ? sumOf(lines, item) : 0;
       const before = moves.reduce((sum, move) => sum + (move.item === item ? move.qty : 0), 0);
       const booked = isBookedEarly && heard.heard === null ? this.#handedOf(item) : null;
       if (now !== before) moves.push({ item, qty: now - before, seq, booked, bookedMs: bookedEarlyMs });
@@ -409,8 +423,8 @@ export class StockModel {
     const lines = edited.lines.map((line) => ({ ...line, qty: this.#below(4) }));
     // An edit beyond the platform's stock would be subtracted only in part, without tillsync knowing it. If it were
     // given back later, the stock would be too high.
-    const has = (item: number, i: number) => (this.#platform[item] ?? 0) + (edited.lines[i]?.qty ?? 0);
-    if (follows && lines.some(({ item, qty }, i) => has(item, i) < qty)) return;
+    const has = (item: number) => (this.#platform[item] ?? 0) + sumOf(edited.lines, item);
+    if (follows && [0, 1].some((item) => has(item) < sumOf(lines, item))) return;
     if (follows) this.#move(edited.lines, 1);
     edited.lines = lines;
     if (follows) this.#move(edited.lines, -1);
@@ -451,24 +465,49 @@ export class StockModel {
     const asOf = isOlder ? first.seq + this.#below(this.#seq() - first.seq + 1) : this.#seq();
     const isWaiting = booked.heard !== null && this.#inbox.length > 0 && this.#below(2) === 0;
     const beforeInbox = isWaiting ? isoUtc(this.#out.clock.nowMs()) : undefined;
-    this.#out.reservations.acknowledge([isOlder ? { orderId: id, seq: asOf } : id], 'http', { beforeInbox });
+    // What waits for the inbox is booked as a whole here, because an edit meanwhile would change its lines.
+    const mayLeaveOut = booked.heard !== null && !booked.isNews && !isOlder && !isWaiting;
+    const without = mayLeaveOut && this.#below(3) === 0 ? [this.#below(booked.lines.length) + 1] : [];
+    const ack = { orderId: id, seq: isOlder ? asOf : undefined, without };
+    this.#out.reservations.acknowledge([ack], 'http', { beforeInbox });
     const atMs = this.#out.clock.nowMs();
-    if (isWaiting) this.#owed.push({ order: booked, asOf, atMs });
-    else this.#isBooked(booked, asOf, atMs);
+    if (isWaiting) this.#owed.push({ order: booked, asOf, atMs, without });
+    else this.#isBooked(booked, asOf, atMs, without);
     this.#waiting.clear();
-    this.steps.push(`book ${id} as of ${asOf}`);
+    this.steps.push(`book ${id} as of ${asOf} without ${without}`);
   }
 
-  #isBooked({ moves, heard }: ModelOrder, asOf: number, atMs: number): void {
+  #isBooked(
+    { moves, heard, lines }: ModelOrder,
+    asOf: number,
+    atMs: number,
+    without: readonly number[] = [],
+  ): void {
     const known = moves.filter((move) => move.seq <= asOf);
     const takesOf = (wanted: number) =>
       known.reduce((sum, { item, qty }) => (item === wanted ? sum + qty : sum), 0);
     // The POS of the store that the order was in at that time acknowledges it.
     const isHere = [0, 1].some((item) => takesOf(item) > 0) || takesNothing(heard);
-    for (const move of known) {
-      if (!isHere || move.booked !== null) continue;
-      move.booked = this.#handedOf(move.item);
-      move.bookedMs = atMs;
+    if (!isHere) return;
+    for (const item of [0, 1]) {
+      const open = known
+        .filter((move) => move.item === item && move.booked === null)
+        .toSorted((one, other) => one.seq - other.seq);
+      const unbooked = open.reduce((sum, { qty }) => sum + qty, 0);
+      const unknown = sumOf(
+        lines.filter((_, i) => without.includes(i + 1)),
+        item,
+      );
+      let left = Math.max(0, Math.min(unknown, unbooked));
+      if (left > 0 && left === unbooked) continue;
+      for (const move of open) {
+        const qty = Math.min(left, Math.max(0, move.qty));
+        left -= qty;
+        if (qty > 0) moves.push({ ...move, qty, booked: null, isLeftOut: true });
+        move.qty -= qty;
+        move.booked = this.#handedOf(item);
+        move.bookedMs = atMs;
+      }
     }
   }
 
@@ -646,4 +685,9 @@ export class StockModel {
  */
 function isUntold({ heard, isOversold }: ModelOrder): boolean {
   return heard === null && isOversold;
+}
+
+/** Returns how many pieces of an item the lines have. */
+function sumOf(lines: ModelOrder['lines'], item: number): number {
+  return lines.reduce((sum, line) => (line.item === item ? sum + line.qty : sum), 0);
 }

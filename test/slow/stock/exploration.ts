@@ -53,12 +53,17 @@ export class Exploration {
     const branches = [...new Set(of.stocks.map(branchOf))];
     const shelf = (branch: string) =>
       Object.fromEntries(
-        of.stocks.filter((stock) => branchOf(stock) === branch).map((stock) => [stock, SHELF]),
+        of.stocks.filter((stock) => branchOf(stock) === branch).map((stock) => [stock, of.shelf ?? SHELF]),
       );
-    const pos = (branch: string): Pos => ({ read: 0, booked: {}, shelf: shelf(branch), owed: {} });
+    const unknownIn = (branch: string) => (of.unknown ?? []).filter((stock) => branchOf(stock) === branch);
+    const pos = (branch: string): Pos => ({
+      ...{ read: 0, booked: {}, owed: {} },
+      shelf: shelf(branch),
+      unknown: unknownIn(branch),
+    });
     const known = of.budget.appear ? [] : [...new Set(of.stocks.map(skuOf))];
     this.#world = {
-      platform: Object.fromEntries(of.stocks.map((stock) => [stock, SHELF])),
+      platform: Object.fromEntries(of.stocks.map((stock) => [stock, of.shelf ?? SHELF])),
       orders: {},
       events: [],
       pos: Object.fromEntries(branches.map((branch) => [branch, pos(branch)])),
@@ -153,7 +158,10 @@ export class Exploration {
     for (const [branch, each] of Object.entries(pos)) {
       if (this.#unread(each)) steps.push([`read ${branch}`, () => this.#read(branch)]);
       for (const [id, { uncounted }] of Object.entries(each.owed)) {
-        if (uncounted.length === 0) steps.push([`ack ${id} ${branch}`, () => this.#ack(branch, id)]);
+        // The numbers of lines that it would leave out are those of the newest event.
+        const isOld = this.#leftOut(each, id).length > 0 && this.#unread(each)?.id === id;
+        if (uncounted.length === 0 && !isOld)
+          steps.push([`ack ${id} ${branch}`, () => this.#ack(branch, id)]);
       }
     }
     for (const stock of this.#of.counted ?? stocks) {
@@ -183,6 +191,7 @@ export class Exploration {
       ...some('note', true, () => this.#note(first)),
       ...(this.#world.noted ? [['hand in', () => this.#handIn()] as Step] : []),
       ...some('sell', true, () => this.#sell(first)),
+      ...some('learn', true, () => this.#learn()),
       ...some('rename', names.known.length > 0, () => this.#catalogue({ word: 'New name' })),
       ...some('map', names.known.length > 0, () => this.#catalogue({ id: 'Z', word: 'Other name' })),
       ...some('appear', true, () => this.#catalogue({ known: stocks.map(skuOf) })),
@@ -243,11 +252,15 @@ export class Exploration {
     heard.named ??= { word: this.#world.names.word, id: this.#world.names.id };
     const { word, id: mapped } = heard.named;
     const isByName = this.#of.byName?.includes(id) ?? false;
-    const lines = Object.entries(heard.lines).map(([sku, qty]): [string | null, number, string] => [
-      isByName ? null : `${mapped}${sku}`,
-      qty,
-      `${word} ${sku}`,
-    ]);
+    const lines = Object.entries(heard.lines).flatMap(([sku, qty]) =>
+      (this.#of.areLinesSplit ? [Math.min(1, qty), Math.max(0, qty - 1)] : [qty]).map(
+        (each): [string | null, number, string] => [
+          isByName ? null : `${mapped}${sku}`,
+          each,
+          `${word} ${sku}`,
+        ],
+      ),
+    );
     const store = heard.branch === 's1' ? this.#world.store : 'B2';
     order(this.#out, id, store, lines, heard.isLive ? 'pending' : 'cancel', { createdAt: heard.createdAt });
     this.#catchUp();
@@ -268,27 +281,66 @@ export class Exploration {
     if (!event) return;
     pos.read = event.seq;
     const had = pos.booked[event.id] ?? {};
-    const mine = Object.keys(pos.shelf).map((stock) => ({
-      stock,
-      qty: event.takes[stock] ?? 0,
-      more: (event.takes[stock] ?? 0) - (had[stock] ?? 0),
-    }));
+    const mine = Object.keys(pos.shelf).map((stock) => {
+      const qty = this.#bookable(pos, stock, event.takes[stock] ?? 0);
+      return { stock, qty, takes: event.takes[stock] ?? 0, more: qty - (had[stock] ?? 0) };
+    });
     const moved = mine.filter(({ more }) => more !== 0);
     for (const { stock, more } of moved) pos.shelf[stock] = (pos.shelf[stock] ?? 0) - more;
-    if (moved.length === 0 && !mine.some(({ qty }) => qty > 0)) return;
+    if (moved.length === 0 && !mine.some(({ takes }) => takes > 0)) return;
     pos.booked[event.id] = Object.fromEntries(mine.map(({ stock, qty }) => [stock, qty]));
     const before = pos.owed[event.id]?.uncounted ?? [];
     const uncounted = [...new Set([...before, ...moved.map(({ stock }) => stock)])].sort();
     pos.owed[event.id] = { seq: event.seq, uncounted };
   }
 
+  /** Lets each POS learn the articles that it did not know, and book what it had left out. */
+  #learn(): void {
+    for (const pos of Object.values(this.#world.pos)) {
+      const learnt = pos.unknown;
+      pos.unknown = [];
+      for (const [id, booked] of Object.entries(pos.booked)) {
+        const newest = this.#world.events.findLast((event) => event.id === id && event.seq <= pos.read);
+        const more = learnt.filter((stock) => (newest?.takes[stock] ?? 0) > (booked[stock] ?? 0));
+        if (!newest || more.length === 0) continue;
+        for (const stock of more) {
+          const qty = newest.takes[stock] ?? 0;
+          pos.shelf[stock] = (pos.shelf[stock] ?? 0) - (qty - (booked[stock] ?? 0));
+          booked[stock] = qty;
+        }
+        const before = pos.owed[id]?.uncounted ?? [];
+        pos.owed[id] = { seq: newest.seq, uncounted: [...new Set([...before, ...more])].sort() };
+      }
+    }
+  }
+
+  /** Returns the numbers of an order's lines whose article the POS does not know. */
+  #leftOut({ unknown }: Pos, id: string): number[] {
+    const order = this.#world.orders[id as 'A' | 'B'];
+    if (!order || unknown.length === 0) return [];
+    return Object.entries(order.lines).flatMap(([sku, qty], i) => {
+      if (!unknown.includes(`${order.branch}/${sku}`)) return [];
+      if (!this.#of.areLinesSplit) return [i + 1];
+      return qty > 1 ? [2 * i + 2] : [];
+    });
+  }
+
+  /** Returns how many pieces of an order the POS can book: of an unknown line none. */
+  #bookable({ unknown }: Pos, stock: string, qty: number): number {
+    if (!unknown.includes(stock)) return qty;
+    return this.#of.areLinesSplit ? Math.min(1, qty) : 0;
+  }
+
   #ack(branch: string, id: string): void {
     const { pos, nowMs } = this.#world;
-    const owed = pos[branch]?.owed ?? {};
+    const own = pos[branch];
+    if (!own) return;
+    const { owed } = own;
     const seq = owed[id]?.seq;
+    const without = this.#leftOut(own, id);
     delete owed[id];
     const name = branch === 's1' ? this.#world.store : 'B2';
-    const [answer] = this.#out.reservations.acknowledge([{ orderId: id, seq }], 'http', {
+    const [answer] = this.#out.reservations.acknowledge([{ orderId: id, seq, without }], 'http', {
       ...(this.#of.areApart && { branch: { name, subsidiaryId: branch } }),
       beforeInbox: this.#of.budget.insert ? isoUtc(nowMs) : undefined,
     });
@@ -544,6 +596,7 @@ export class Exploration {
     this.#at(this.#world.nowMs + 61_000);
     for (const [branch, each] of Object.entries(this.#world.pos))
       while (this.#unread(each)) this.#read(branch);
+    this.#learn();
     const known = this.#of.stocks.filter((stock) => this.#world.names.known.includes(skuOf(stock)));
     for (const stock of known) this.#count(stock);
     for (const [branch, { owed }] of Object.entries(this.#world.pos)) {

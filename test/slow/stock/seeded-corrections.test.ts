@@ -71,8 +71,8 @@ const BOOKED_PER_EVENT: Fault[] = [
   },
   {
     name: 'an acknowledgement knows no hand-over before it',
-    from: /SET booked_version = \?\s+WHERE sku/,
-    to: 'SET booked_version = 0 * ? WHERE sku',
+    from: /SET booked_version = @version,/,
+    to: 'SET booked_version = 0 * @version,',
     world: 'is held',
     isOfWalks: true,
   },
@@ -88,6 +88,23 @@ const BOOKED_PER_EVENT: Fault[] = [
     from: /WHERE kind = 'stock' AND sku IS NULL AND branch IN/,
     to: "WHERE kind = 'none' AND sku IS NULL AND branch IN",
     world: 'nobody knows',
+    isOfWalks: true,
+  },
+];
+
+const LEFT_OUT: Fault[] = [
+  {
+    name: 'what an acknowledgement leaves out is booked with the rest',
+    from: /@qty, placed_ms, is_first\s+FROM stock_steps s/,
+    to: '0 * @qty, placed_ms, is_first FROM stock_steps s',
+    world: 'the second of two lines',
+    isOfWalks: true,
+  },
+  {
+    name: 'what an acknowledgement left out is never booked',
+    from: /AND seq <= @asOf AND booked_version IS NULL/,
+    to: 'AND seq <= @asOf AND booked_version IS NULL AND part = 0',
+    world: 'the second of two lines',
     isOfWalks: true,
   },
 ];
@@ -116,8 +133,8 @@ const HANDED_OVER_THEN: Fault[] = [
   },
   {
     name: 'an acknowledgement that waits for the inbox never books',
-    from: /branch, seq FROM order_acks WHERE waits_since <= \?/,
-    to: "branch, seq FROM order_acks WHERE waits_since > '9' || ?",
+    from: /without FROM order_acks WHERE waits_since <= \?/,
+    to: "without FROM order_acks WHERE waits_since > '9' || ?",
     world: 'two ways',
     isOfWalks: true,
   },
@@ -140,7 +157,7 @@ const NOTHING_BY_REMOVAL: Fault[] = [
   },
 ];
 
-const FAULTS = [...HEARD_ONCE, ...BOOKED_PER_EVENT, ...HANDED_OVER_THEN, ...NOTHING_BY_REMOVAL];
+const FAULTS = [...HEARD_ONCE, ...BOOKED_PER_EVENT, ...LEFT_OUT, ...HANDED_OVER_THEN, ...NOTHING_BY_REMOVAL];
 
 let spoiled: Fault | undefined;
 let hits = 0;

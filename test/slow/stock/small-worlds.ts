@@ -38,6 +38,8 @@ export interface Budget {
   safety?: number;
   /** The branch gets another external id, on the platform and in the configuration. */
   correct?: number;
+  /** Number of times that the POS learns the articles that it did not know. */
+  learn?: number;
   /** Number of lost answers. If set, a call is sent, arrives and is answered in separate steps. */
   lose?: number;
 }
@@ -54,6 +56,12 @@ export interface SmallWorld {
   areApart?: boolean;
   /** True if only a platform that gives back and follows edits is tried, and not also one that does neither. */
   isOfOneKind?: boolean;
+  /** Stocks whose article the POS learns later; its acknowledgements leave their lines out until then. */
+  unknown?: readonly Stock[];
+  /** Each line is sent as two lines, the first of one piece; of an unknown article, the POS knows that one. */
+  areLinesSplit?: boolean;
+  /** Number of pieces on each shelf at the start; 20 if left out. */
+  shelf?: number;
   /** The stocks of which a count is one of the events; all if left out. */
   counted?: readonly Stock[];
   /** True if `TILLSYNC_WORLDS=half` counts only one stock per run, because to count all of them makes 43,000 states. */
@@ -155,6 +163,34 @@ export const WORLDS: readonly SmallWorld[] = [
     stocks: ['s1/10'],
     changes: [PLACED, RAISED],
     budget: { count: 1, note: 1 },
+    isOfOneKind: true,
+  },
+  {
+    name: 'the POS does not know an article at first',
+    stocks: ['s1/10', 's1/11'],
+    changes: [
+      { ...PLACED, lines: { 10: 2, 11: 1 } },
+      { ...RAISED, lines: { 10: 2, 11: 3 } },
+    ],
+    budget: { count: 1, learn: 1 },
+    unknown: ['s1/11'],
+    isOfOneKind: true,
+  },
+  {
+    name: 'the POS does not know the second of two lines of an article at first',
+    stocks: ['s1/10'],
+    changes: [{ ...PLACED, lines: { 10: 3 } }, RAISED],
+    budget: { count: 2, learn: 1 },
+    unknown: ['s1/10'],
+    areLinesSplit: true,
+    isOfOneKind: true,
+  },
+  {
+    name: 'the POS counts fewer pieces than none',
+    stocks: ['s1/10'],
+    changes: [PLACED, CANCELLED],
+    budget: { count: 1, sell: 2 },
+    shelf: 1,
     isOfOneKind: true,
   },
   {

@@ -41,7 +41,7 @@ export function stateKey(
            t.subsidiary_id, t.qty, t.is_first, t.held_until_ms IS NULL,
            t.placed_ms <= coalesce((SELECT confirmed_ms FROM stock_beliefs k
              WHERE k.sku = t.sku AND k.subsidiary_id = t.subsidiary_id), 0)
-         FROM ledger_orders l LEFT JOIN stock_steps t USING (order_id) ORDER BY l.order_id, t.seq, t.sku, t.subsidiary_id`,
+         FROM ledger_orders l LEFT JOIN stock_steps t USING (order_id) ORDER BY l.order_id, t.seq, t.sku, t.subsidiary_id, t.part`,
       3,
       1,
     ),
@@ -51,7 +51,7 @@ export function stateKey(
       2,
       2,
     ),
-    rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL FROM order_acks', 2, 0),
+    rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL, without FROM order_acks', 2, 0),
     rows('SELECT version, sku, subsidiary_id FROM given_up_counts', 0, 1),
     ...[platform, names, orders, world.safety, world.store],
   ];

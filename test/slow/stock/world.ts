@@ -23,6 +23,8 @@ export interface Pos {
   /** Quantities that the POS has booked of each order, by stock. */
   booked: Record<string, Quantities>;
   shelf: Quantities;
+  /** Stocks whose article the POS does not know yet: it books none of their pieces. */
+  unknown: string[];
   /** Orders still to be acknowledged: up to which event, and the stocks that must be counted before. */
   owed: Record<string, { seq: number; uncounted: string[] }>;
 }

@@ -859,14 +859,18 @@ FROM (
       (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
       (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
     CASE WHEN b.holds THEN
-      (SELECT total(max(0, min(r.live, r.open))) FROM (
-        SELECT sum(s.qty) AS live,
-          sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version
-              AND NOT (s.booked_ms > b.counted_ms AND s.booked_ms < b.handed_ms) THEN 0
-            WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
-            WHEN s.qty > 0 THEN s.qty
-            WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END) AS open
-        FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id GROUP BY s.order_id) r)
+      -- A cut of lines that the count contains does not make up for lines that it does not contain.
+      (SELECT total(max(0, min(r.live, max(0, r.open) + r.left_out))) FROM (
+        SELECT sum(e.qty) AS live, sum(CASE WHEN e.part = 0 THEN e.open ELSE 0 END) AS open,
+          sum(CASE WHEN e.part > 0 THEN e.open ELSE 0 END) AS left_out
+        FROM (SELECT s.order_id, s.qty, s.part,
+            CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version
+                AND NOT (s.booked_ms > b.counted_ms AND s.booked_ms < b.handed_ms) THEN 0
+              WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
+              WHEN s.qty > 0 THEN s.qty
+              WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END AS open
+          FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id) e
+        GROUP BY e.order_id) r)
     ELSE
       (SELECT total(max(0, r.qty)) FROM (
         SELECT sum(s.qty) AS qty FROM stock_steps s
