@@ -507,6 +507,29 @@ it('records what the POS has booked', async () => {
   expect(rows('SELECT order_id FROM order_acks ORDER BY 1')).toHaveLength(2);
 });
 
+it('records which lines the POS has not booked, and refuses one that the order has not', async () => {
+  const [first, second, third] = [await keepOrder(7), await keepOrder(8), await keepOrder(9)];
+  const { status, body } = await call('/orders/ack', [
+    { orderId: first, without: [1] },
+    { orderId: second, without: [900] },
+    { orderId: third, without: ['1'] },
+    { orderId: third, without: [] },
+  ]);
+  expect(status).toBe(207);
+  expect(body.results).toMatchObject([
+    { state: 'new' },
+    { state: 'rejected', message: expect.stringContaining('has no line 900') },
+    { state: 'rejected', message: expect.stringContaining('"without"') },
+    { state: 'new' },
+  ]);
+  expect(rows('SELECT order_id, without FROM order_acks ORDER BY 2')).toEqual([
+    { order_id: third, without: null },
+    { order_id: first, without: '[1]' },
+  ]);
+  const toBook = await call('/orders/to-book');
+  expect(toBook.body.orders.map(({ orderId }: { orderId: string }) => orderId)).not.toContain(third);
+});
+
 it('refuses an order number in place of an orderId, and says the orderId; an id of the same text wins', async () => {
   const orderId = await keepOrder(32);
   const ack = async (...ids: unknown[]) => {

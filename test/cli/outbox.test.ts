@@ -184,6 +184,24 @@ describe('feed ack', () => {
     }
   });
 
+  test('leaves out the lines that it names, and refuses what is no line', async () => {
+    const [first, second] = [0, 1].map(() => place.sandbox.control.createOrder().internalOrderId);
+    await at.run(['sync', 'orders']);
+    const typed = await at.json(['feed', 'ack', String(first), '--without', '1']);
+    expect(typed).toMatchObject({ code: 0, document: { results: [{ orderId: first, state: 'new' }] } });
+    const input = JSON.stringify([
+      { orderId: second, without: [1, 99] },
+      { orderId: second, without: '1' },
+    ]);
+    const { code, stderr } = await at.json(['feed', 'ack'], input);
+    expect(code).toBe(3);
+    expect(stderr).toContain('The order has no line 99');
+    expect(stderr).toContain('without is no list of line numbers: "1"');
+    expect(await at.run(['feed', 'ack', String(second), '--without', '0'])).toMatchObject({ code: 2 });
+    const { stdout } = await at.run(['order', 'explain', String(first)]);
+    expect(stdout).toContain('It is still to be booked: the POS left out line 1.');
+  });
+
   test('is as of an event, and takes the rest where one lies ahead or is no number', async () => {
     const [first, second, third] = [0, 1, 2].map(() => place.sandbox.control.createOrder().internalOrderId);
     await at.run(['sync', 'orders']);

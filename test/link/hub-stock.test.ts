@@ -235,3 +235,22 @@ it('a hub moves a count of a branch with the id, and leaves one by sku with the 
     { sku: '12', qty: 20 },
   ]);
 });
+
+it('a hub leaves out the lines that the POS of a branch left out, until it acknowledges all', async () => {
+  const chain = await openChain();
+  const { hub, branches, settle } = chain;
+  const [one] = branches;
+  await hub.sweep([TEA]);
+  await orderOfEach(chain, 1);
+  const acknowledge = (without: number[]) =>
+    one.services.outbox.acknowledge([{ orderId: idOf(1), without }], 'http');
+  const open = () => hub.rows(`SELECT branch, without FROM order_acks WHERE order_id = '${idOf(1)}'`);
+  expect((await acknowledge([2]))[0]?.state).toBe('new');
+  await settle();
+  expect(open()).toEqual([{ branch: 'B1', without: '[2]' }]);
+  expect(hub.rows('SELECT order_id FROM orders_to_book')).toContainEqual({ order_id: idOf(1) });
+  await acknowledge([]);
+  await settle();
+  expect(open()).toEqual([{ branch: 'B1', without: null }]);
+  expect(hub.rows('SELECT order_id FROM orders_to_book')).not.toContainEqual({ order_id: idOf(1) });
+});

@@ -43,6 +43,10 @@ describe('the inbox file', () => {
     ["product_changes (sku, price) VALUES (1, 'free')", 'price must be a number of 0 or more'],
     ["product_changes (sku, name) VALUES (1, '')", 'name must be a text that is not empty'],
     ['order_acks (order_id) VALUES (NULL)', 'order_id must be a text that is not empty'],
+    ["order_acks (order_id, without) VALUES ('o1', 'two')", 'without must be line numbers, such as 2,3'],
+    ["order_acks (order_id, without) VALUES ('o1', '')", 'without must be line numbers, such as 2,3'],
+    ["order_acks (order_id, without) VALUES ('o1', '0')", 'without must be line numbers, such as 2,3'],
+    ["order_acks (order_id, without) VALUES ('o1', 0)", 'without must be line numbers, such as 2,3'],
   ])('refuses INSERT INTO %s with a name that says why', (statement, name) => {
     const { path } = tempInbox();
     expect(() => pos(path).exec(`INSERT INTO ${statement}`)).toThrow(`CHECK constraint failed: ${name}`);
@@ -55,13 +59,19 @@ describe('the inbox file', () => {
     db.exec("INSERT INTO stock_changes (sku, qty, subsidiary_external_id) VALUES ('10', 0, 'B1')");
     db.exec("INSERT INTO product_changes (sku, price, description) VALUES (10, 1990, '')");
     db.exec("INSERT INTO order_acks (order_id) VALUES ('o1')");
+    db.exec("INSERT INTO order_acks (order_id, without) VALUES ('o2', 2), ('o3', '2,3'), ('o4', '[1, 12]')");
     const { changes, acks, more } = inbox.read();
     expect(changes.map(({ kind, value, reference }) => [kind, value, reference])).toEqual([
       ['stock', { externalId: '12', qty: 2.5, show: true }, 'doc 7'],
       ['stock', { sku: 10, qty: 0, subsidiaryExternalId: 'B1' }, null],
       ['product', { sku: 10, price: 1990, description: '' }, null],
     ]);
-    expect(acks.map((ack) => ack.orderId)).toEqual(['o1']);
+    expect(acks.map(({ orderId, without }) => [orderId, without])).toEqual([
+      ['o1', []],
+      ['o2', [2]],
+      ['o3', [2, 3]],
+      ['o4', [1, 12]],
+    ]);
     expect(more).toBe(false);
   });
 

@@ -187,7 +187,7 @@ it('waits for the inbox as every acknowledgement does, and then leaves the same 
   const row = { table: 'stock_changes', id: '1', key: 'stock:1', keyHex: '01', tooLong: null } as const;
   const value = { externalId: 'A', qty: 18, subsidiaryId: 's1' };
   const change = { ...row, kind: 'stock', reference: null, handedAt: nowIso(), value } as const;
-  out.inbox.ingest({ changes: [change], acks: [], alive: [], more: false }, GUARDS_OFF);
+  out.inbox.ingest({ changes: [change], acks: [], more: false }, GUARDS_OFF);
   out.clock.jumpWall(1_000);
   out.intake.inboxWasEmpty(nowIso());
   while (send(out).length > 0);
