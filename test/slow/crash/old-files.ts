@@ -4,6 +4,9 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { migrate } from '../../../src/db/migrate.ts';
 import { openDatabase } from '../../../src/db/sqlite.ts';
+import { ORDER_FIELDS } from '../../../src/orders/field-aliases.ts';
+import { weightsText } from '../../../src/orders/merge.ts';
+import { NAMED, NOT_SAID } from '../../../src/orders/order.ts';
 import { ROOT } from '../../support/workplace.ts';
 
 const ORDERS = 400;
@@ -14,13 +17,18 @@ export function writeOldFiles(storage: string, steps: number): string[] {
   chmodSync(storage, 0o2750);
   const mirror = openOld(storage, 'mirror', 0o640, steps);
   const order = mirror.prepare(
-    `INSERT INTO orders (order_id, status, seq, updated_at, event_source, payload_source, payload)
-     VALUES (?, 'dispatched', ?, '2020-01-01T00:00:00.000Z', 'poll', 'poll', ?)`,
+    `INSERT INTO orders (order_id, status, seq, updated_at, event_source, payload_source, payload, evidence)
+     VALUES (?, 'dispatched', ?, '2020-01-01T00:00:00.000Z', 'poll', 'poll', ?, ?)`,
   );
   const event = mirror.prepare(
     `INSERT INTO order_events (seq, order_id, status, source, observed_at)
      VALUES (?, ?, 'dispatched', 'poll', '2020-01-01T00:00:00.000Z')`,
   );
+  const evidence = weightsText({
+    fields: ORDER_FIELDS.map((name) => (name === 'status' ? NAMED : NOT_SAID)),
+    list: NOT_SAID,
+    lines: [],
+  });
   const ids = Array.from({ length: ORDERS }, (_, i) => `old-${i + 1}`);
   mirror.transaction(() => {
     ids.forEach((id, i) => {
@@ -28,6 +36,7 @@ export function writeOldFiles(storage: string, steps: number): string[] {
         id,
         i + 1,
         JSON.stringify({ internalOrderId: id, status: 'dispatched', filling: 'x'.repeat(800) }),
+        evidence,
       );
       event.run(i + 1, id);
     });
