@@ -41,7 +41,7 @@ export function cleanDebian(
   ];
   const included = packages.length > 0 ? [`--include=${packages.join(',')}`] : [];
   // Parallel test files wait for the first one, which makes the tree.
-  const once = '[ -d "$ROOT" ] || { rm -rf "$ROOT.part" && "$@" && mv "$ROOT.part" "$ROOT"; }';
+  const once = '[ -d "$ROOT" ] || { .ci/remove-debian "$ROOT.part" && "$@" && mv "$ROOT.part" "$ROOT"; }';
   const make = ['mmdebstrap', ...what, ...included, suite, `${root}.part`, MIRROR];
   const made = spawnSync('flock', [`${root}.lock`, 'sh', '-c', once, 'sh', ...make], {
     env: { ...process.env, ROOT: root },
