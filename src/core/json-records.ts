@@ -135,17 +135,21 @@ export function hasLongNumber(text: string): boolean {
   return LONG_NUMBER.test(text);
 }
 
+/** Finds each text and each number in JSON text. */
+const TEXT_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
+
 /**
  * Parses JSON text. An integer too large for JavaScript becomes the text of its digits, because it may be an id:
  * `{"id": 12345678901234567890}` → `{ id: '12345678901234567890' }`.
  */
 export function parseLossless(text: string): unknown {
-  return hasLongNumber(text) ? JSON.parse(text, keepLongNumbers) : JSON.parse(text);
+  const value: unknown = JSON.parse(text);
+  // A reviver could do the same, but `JSON.parse` with one throws for deep nesting.
+  return hasLongNumber(text) ? JSON.parse(text.replace(TEXT_OR_NUMBER, quotedIfLong)) : value;
 }
 
-function keepLongNumbers(_name: string, value: unknown, context?: { source?: string }): unknown {
-  const isLong = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
-  return isLong && context?.source !== undefined && /^-?\d+$/.test(context.source) ? context.source : value;
+function quotedIfLong(token: string): string {
+  return /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${token}"` : token;
 }
 
 const recordDecoder = new TextDecoder('utf-8', { ignoreBOM: true });

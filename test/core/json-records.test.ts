@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
-import { recordText, scanRecords, speaksOfMorePages } from '../../src/core/json-records.ts';
+import { parseLossless, recordText, scanRecords, speaksOfMorePages } from '../../src/core/json-records.ts';
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 const scan = (text: string) => scanRecords(bytesOf(text));
@@ -93,6 +93,51 @@ describe('finding the records of an answer', () => {
           expect(hasCode(error, 'platform-garbled')).toBe(true);
         }
       }),
+    );
+  });
+});
+
+describe('parsing without a loss', () => {
+  it('reads a long whole number as its digits, in any depth and in no text', () => {
+    const depth = 50_000;
+    const deep = `${'['.repeat(depth)}${']'.repeat(depth)}`;
+    const said =
+      '"a\\":[12345678901234567890]\\\\","b":-9007199254740993,"c":1.5,"d":[12345678901234567891,1e21]';
+    expect(parseLossless(`{"a":${said},"deep":${deep},"b":9007199254740993}`)).toMatchObject({
+      a: 'a":[12345678901234567890]\\',
+      b: '9007199254740993',
+      c: 1.5,
+      d: ['12345678901234567891', 1e21],
+    });
+  });
+
+  it('agrees with a reviver on any JSON, and refuses what JSON.parse refuses', () => {
+    const revived = (text: string) =>
+      JSON.parse(text, (_name, value, { source = '' } = {}) =>
+        typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? source : value,
+      );
+    const parsedBy = (parse: (text: string) => unknown, text: string) => {
+      try {
+        return { value: parse(text) };
+      } catch {
+        return undefined;
+      }
+    };
+    const long = fc.bigInt({ min: -(2n ** 70n), max: 2n ** 70n });
+    fc.assert(
+      fc.property(
+        fc.jsonValue(),
+        long,
+        fc.nat(),
+        fc.constantFrom('', '"', '0', ',', '\\'),
+        (value, id, at, extra) => {
+          const whole = `{"id": ${id}, "value": ${JSON.stringify([value, String(id)])}, "ids": [${id}]}`;
+          const place = at % whole.length;
+          for (const text of [whole, `${whole.slice(0, place)}${extra}${whole.slice(place)}`]) {
+            expect(parsedBy(parseLossless, text)).toEqual(parsedBy(revived, text));
+          }
+        },
+      ),
     );
   });
 });
