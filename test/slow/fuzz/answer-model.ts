@@ -67,7 +67,8 @@ function placeOf(error: unknown, items: readonly Json[]): number | undefined {
   if (!isObject(error)) return undefined;
   const ids = (['sku', 'externalId'] as const).flatMap((name) => {
     const value = own(error, name);
-    const isId = typeof value === 'number' || (typeof value === 'string' && (value !== '' || name === 'sku'));
+    // 1e999 is no id.
+    const isId = Number.isFinite(value) || (typeof value === 'string' && (value !== '' || name === 'sku'));
     return isId ? [[name, String(value)] as const] : [];
   });
   const agrees = (item: Json | undefined) =>

@@ -20,6 +20,7 @@ const known = (value: unknown) => (value === undefined ? null : value);
 const text: Read = (value) => {
   if (typeof value === 'string') return value.toWellFormed().replaceAll('\0', '\uFFFD');
   if (!isNumber(value)) return null;
+  // As 1e21, whose digits nobody sent.
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? null : `${value}`;
 };
 /** Reads an id, without blanks at its start and end. */
@@ -98,10 +99,10 @@ const ITEM: [string, string, Read][] = [
 
 /**
  * Returns what the mirror must have. `unreadable` means that the callback belongs in quarantine, `unsure` that its id
- * is a number that JavaScript cannot represent.
+ * is a number that JavaScript cannot represent, such as 1e21.
  */
 export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'unsure' {
-  const value: unknown = JSON.parse(json);
+  const value: unknown = JSON.parse(withLongNumbersAsTexts(json));
   if (!isObject(value)) return 'unreadable';
   const id = own(value, 'internalOrderId');
   if (typeof id === 'number' && !Number.isSafeInteger(id)) return 'unsure';
@@ -124,6 +125,13 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
     },
     items: listOf(items)?.map(itemOf) ?? null,
   };
+}
+
+/** Returns the JSON with each integer that JavaScript cannot represent as a text of its digits. */
+function withLongNumbersAsTexts(json: string): string {
+  return json.replace(/"(?:[^"\\]+|\\.)*"|-?[0-9][0-9.eE+-]*/g, (token) =>
+    /^-?[0-9]+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${token}"` : token,
+  );
 }
 
 /** Returns the lines of an order. An object that holds the lines is read as the list of its values. */

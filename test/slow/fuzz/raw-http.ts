@@ -14,6 +14,8 @@ export interface RawOptions {
   reset?: boolean;
   /** Bytes per write, each of which is a packet of its own. */
   pieceBytes?: number;
+  /** Closes the connection once this many answers have begun to arrive. */
+  answers?: number;
   /** Time after the last sent byte at which the connection is closed in any case. */
   waitMs?: number;
 }
@@ -24,11 +26,12 @@ export async function sendRaw(
   bytes: string | Buffer,
   options: RawOptions = {},
 ): Promise<RawAnswer> {
-  const { halfClose = false, reset = false, pieceBytes, waitMs = 1_000 } = options;
+  const { halfClose = false, reset = false, answers, pieceBytes, waitMs = 1_000 } = options;
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true });
   let text = '';
   socket.on('data', (chunk) => {
     text += chunk.toString('latin1');
+    if (answers !== undefined && statusesIn(text).length >= answers) socket.destroy();
   });
   // If the connection is cut off during a write, the answer that arrived before is still returned.
   socket.on('error', () => {});
@@ -46,6 +49,8 @@ export async function sendRaw(
   await ended;
   clearTimeout(late);
   socket.destroy();
-  const statuses = [...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map(([, status]) => Number(status));
-  return { statuses, text };
+  return { statuses: statusesIn(text), text };
 }
+
+const statusesIn = (text: string) =>
+  [...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map(([, status]) => Number(status));
