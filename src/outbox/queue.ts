@@ -73,25 +73,33 @@ const NEWER = [
   .join(' UNION ALL ')
   .concat(' ORDER BY version');
 
-/** SQL for counts of a stock that were made after `@at`. */
-const COUNTED_LATER = [
-  "target = @target AND state = 'pending' AND held_guard IS NULL",
-  "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
-  `target = @target AND state = 'rejected' AND ${meansItsStock('outbox')}`,
-  `conflict_key = @conflictKey AND ${SENT}`,
-]
-  .map(
-    (where) => `SELECT ${COLUMNS} FROM outbox WHERE kind = 'stock' AND change_id <> @changeId
+/** SQL for the newest of the counts of a stock that were sent. A stock may have thousands, so it is one step in an index. */
+const lastSent = (index: string, madeAt: string, dated: string) => `
+  SELECT * FROM (SELECT ${COLUMNS} FROM outbox INDEXED BY ${index}
+    WHERE kind = 'stock' AND conflict_key = @conflictKey AND ${SENT} AND counted_at IS ${dated}
+      AND ${madeAt} > @at AND change_id <> @changeId
+    ORDER BY ${madeAt} DESC, version DESC LIMIT 1)`;
+/** SQL for the count of a stock that was made last, if it was made after `@at`. */
+const LAST_COUNTED = `SELECT * FROM (${[
+  ...[
+    "state = 'pending' AND held_guard IS NULL",
+    "state = 'pending' AND held_guard IS NOT NULL",
+    `state = 'rejected' AND ${meansItsStock('outbox')}`,
+  ].map(
+    (
+      where,
+    ) => `SELECT ${COLUMNS} FROM outbox WHERE kind = 'stock' AND target = @target AND change_id <> @changeId
       AND coalesce(counted_at, handed_at) > @at AND ${where}`,
-  )
-  .join(' UNION ALL ');
-const LAST_COUNTED = `SELECT * FROM (${COUNTED_LATER}) ORDER BY coalesce(countedAt, handedAt) DESC, version DESC LIMIT 1`;
+  ),
+  lastSent('outbox_dated', 'counted_at', 'NOT NULL'),
+  lastSent('outbox_undated', 'handed_at', 'NULL'),
+].join(' UNION ALL ')}) ORDER BY coalesce(countedAt, handedAt) DESC, version DESC LIMIT 1`;
 
 /** SQL for one count of a stock that says when it was made. Each part has its own index, as in NEWER. */
 const ANY_DATED = [
   "outbox_waiting WHERE target = @target AND state = 'pending' AND held_guard IS NULL",
   "outbox_held WHERE target = @target AND state = 'pending' AND held_guard IS NOT NULL",
-  "outbox_sent WHERE conflict_key = @conflictKey AND state IN ('sending', 'done')",
+  "outbox_dated WHERE conflict_key = @conflictKey AND state IN ('sending', 'done')",
 ]
   .map((where) => `SELECT 1 FROM outbox INDEXED BY ${where} AND kind = 'stock' AND counted_at IS NOT NULL`)
   .join(' UNION ALL ')

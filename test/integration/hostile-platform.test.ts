@@ -270,7 +270,7 @@ describe('thousands of changes', () => {
       await handOver('/v1/stock', [...unknown, { externalId, subsidiaryId, qty: 77 }]);
       await until('the good one is there', () => control.stockOf(sku, subsidiaryId) === 77);
       await idle();
-      expect(clock.monotonicMs() - startMs).toBeLessThan(5 * 60_000);
+      expect(clock.monotonicMs() - startMs).toBeLessThan(limitMs(5 * 60_000));
       expect(daemon.services.outbox.counts().rejected).toBe(3_000);
       expect(control.calls('product.get').length).toBeLessThan(100);
       expect(control.calls('product.list').length - listed).toBeLessThan(20);

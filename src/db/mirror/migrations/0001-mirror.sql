@@ -311,6 +311,13 @@ CREATE INDEX outbox_rejected_target ON outbox (kind, target) WHERE state = 'reje
 
 CREATE INDEX outbox_sent ON outbox (kind, conflict_key, version) WHERE state IN ('sending', 'done');
 
+-- Counts that were sent, by when they were made: as the POS said it, or at the hand-over.
+CREATE INDEX outbox_dated ON outbox (conflict_key, counted_at, version)
+  WHERE kind = 'stock' AND state IN ('sending', 'done') AND counted_at IS NOT NULL;
+
+CREATE INDEX outbox_undated ON outbox (conflict_key, handed_at, version)
+  WHERE kind = 'stock' AND state IN ('sending', 'done') AND counted_at IS NULL;
+
 CREATE INDEX outbox_zeroed ON outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
 
 CREATE TABLE inbox_copied (
