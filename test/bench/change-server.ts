@@ -4,6 +4,7 @@ import { createLocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { OutboxService } from '../../src/outbox/outbox.ts';
+import { PosLife } from '../../src/outbox/pos-signs.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /**
@@ -51,6 +52,7 @@ const server = createLocalServer({
         mirror,
         stores,
         outbox,
+        posLife: new PosLife(mirror, systemClock),
         state: { ledger: { waits: () => [] } },
         platform: { tokens: { describe: () => ({}) as never } },
       } as unknown as LocalApiOptions['services'],
