@@ -3,6 +3,7 @@ import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openFaultPlace, rowsOf } from '../../faults/support/fault-place.ts';
+import { limitMs } from '../../support/shared-config.ts';
 import { type DaemonProcess, until, type Workplace } from '../../support/workplace.ts';
 import { Dice, rounds, SEED } from './dice.ts';
 import { mutateBytes } from './mutate-bytes.ts';
@@ -67,7 +68,7 @@ async function call(
 async function alive(where: string): Promise<void> {
   const startMs = performance.now();
   expect((await call('GET', '/healthz')).status, where).toBe(200);
-  expect(performance.now() - startMs, where).toBeLessThan(2_000);
+  expect(performance.now() - startMs, where).toBeLessThan(limitMs(2_000));
   expect(daemon.child.exitCode, where).toBeNull();
 }
 
