@@ -188,7 +188,7 @@ export const change = z.object({
   heldGuard: text.describe('The guard rail that holds it for a person'),
   source: z.string().describe('Way in: inbox, http, cli or hold-back'),
   origin: text.describe('Who handed it over, such as "cli ana"; null: taken before this was noted'),
-  reference: text,
+  reference: text.describe('Of the newest value that went into it'),
   countedAt: isoTime.nullable().describe('When it was counted, if `counted_at` said so'),
   replaced: whole.describe('How many earlier values for the target went into it'),
   supersededBy: whole.nullable(),
@@ -211,7 +211,14 @@ export const outboxQuery = z.strictObject({
       '`held`: the part of `pending` that waits for a person; `waiting`: the rest of it, and what is being sent',
     ),
   kind: z.enum(['product', 'stock']).optional(),
-  reference: z.string().min(1).max(1_000).optional().describe('Only changes that were handed over under it'),
+  reference: z
+    .string()
+    .min(1)
+    .max(1_000)
+    .optional()
+    .describe(
+      'Only changes with a value that was handed over under it; where a newer value took its place before it left, or joined it, the change has the `reference` of the newer one',
+    ),
   before: digits(1).optional().describe('Only changes with a lower id, for the next page'),
   after: feedQuery.shape.after
     .unwrap()

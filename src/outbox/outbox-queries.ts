@@ -15,7 +15,7 @@ export interface OutboxFilter {
   since?: string | undefined;
   /** Only changes with this text in an id of their product or branch. */
   target?: string | undefined;
-  /** Only changes with this reference, which the submitter chose. */
+  /** Only changes that were handed over under this reference, which the submitter chose, also in part. */
   reference?: string | undefined;
   limit: number;
 }
@@ -46,6 +46,9 @@ const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, mes
   settled_at AS settledAt, held_guard AS heldGuard, source, origin, reference, counted_at AS countedAt, replaced, superseded_by AS supersededBy,
   settled_seq AS settledSeq`;
 
+// The view `outbox_references` would search the whole table before each page.
+const HANDED_OVER_UNDER = `(@reference IS NULL OR reference = @reference
+  OR change_id IN (SELECT change_id FROM merged_references WHERE reference = @reference))`;
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
 // Each number is counted by its own query with its own index, because a scan of the whole table would also read a month
@@ -77,7 +80,7 @@ export class OutboxQueries {
     return this.#entries(
       `WHERE change_id < @before AND (@state IS NULL OR state IN (@state, @orState)) AND (@kind IS NULL OR kind = @kind)
          AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
-         AND (@since IS NULL OR created_at >= @since) AND (@reference IS NULL OR reference = @reference)
+         AND (@since IS NULL OR created_at >= @since) AND ${HANDED_OVER_UNDER}
          AND (@target IS NULL OR instr(target, @target) > 0 OR instr(body, @target) > 0)
        ORDER BY change_id DESC LIMIT @limit`,
       {
@@ -102,7 +105,7 @@ export class OutboxQueries {
     const { state = null, kind = null, reference = null, limit } = filter;
     return this.#entries(
       `WHERE settled_seq > @after AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
-         AND (@reference IS NULL OR reference = @reference)
+         AND ${HANDED_OVER_UNDER}
        ORDER BY settled_seq LIMIT @limit`,
       { after, state, kind, reference, limit },
     );

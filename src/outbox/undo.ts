@@ -71,18 +71,25 @@ interface ChangeRow {
   valueBefore: string | null;
 }
 
+// A change that took another reference over also stands here as it was before: with its values, and with those that it
+// replaced while they waited.
 // The origin ends in `, NAME` after a command on the files, and in `, file NAME` after a request.
 const HANDED_OVER = `
-  SELECT change_id AS changeId, kind, target, conflict_key AS conflictKey, body, state, version, sku, subsidiary_id AS subsidiaryId,
-    named, value_before AS valueBefore
-  FROM outbox
+  SELECT o.change_id AS changeId, kind, target, conflict_key AS conflictKey, said.body, state, said.version, sku,
+    subsidiary_id AS subsidiaryId, named, valueBefore
+  FROM (
+    SELECT change_id, body, version, origin, value_before AS valueBefore FROM outbox
+    WHERE @reference IS NULL OR reference = @reference
+    UNION ALL
+    SELECT m.change_id, m.body, m.version, m.origin, json_set(coalesce(o.value_before, '{}'), '$.waited', json(m.waited))
+    FROM merged_references m JOIN outbox o USING (change_id) WHERE m.reference = @reference) said
+  JOIN outbox o USING (change_id)
   WHERE state IN ('pending', 'sending', 'done') AND held_guard IS NULL AND source <> 'hold-back'
-    AND (@reference IS NULL OR reference = @reference)
     AND (@since IS NULL OR created_at >= @since)
     AND (@branch IS NULL OR subsidiary_id = @branch)
-    AND (@file IS NULL OR substr(origin, -length(@file) - 2) = ', ' || @file
-      OR substr(origin, -length(@file) - 7) = ', file ' || @file)
-  ORDER BY version`;
+    AND (@file IS NULL OR substr(said.origin, -length(@file) - 2) = ', ' || @file
+      OR substr(said.origin, -length(@file) - 7) = ', file ' || @file)
+  ORDER BY said.version`;
 // Each part of the query uses its own index.
 const NEWEST = `
   SELECT max(change_id) FROM (

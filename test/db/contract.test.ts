@@ -10,7 +10,7 @@ const schema = readFileSync(
 );
 const POS = readFileSync(new URL('../../docs/pos.md', import.meta.url), 'utf8');
 /** Views that docs/pos.md shows beside its table. */
-const VIEWS = ['contract', 'orders_due', 'orders_to_book', 'orders_unbooked'];
+const VIEWS = ['contract', 'orders_due', 'orders_to_book', 'orders_unbooked', 'outbox_references'];
 
 interface Schema {
   properties?: Record<string, Schema & { $ref?: string }>;

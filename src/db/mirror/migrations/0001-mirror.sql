@@ -320,6 +320,40 @@ CREATE INDEX outbox_undated ON outbox (conflict_key, handed_at, version)
 
 CREATE INDEX outbox_zeroed ON outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
 
+-- What was handed over under another reference than the change has now: a newer value took its place before it left, or
+-- joined it.
+CREATE TABLE merged_references (
+  change_id INTEGER NOT NULL,
+  reference TEXT NOT NULL,
+  -- As the change was before: who handed it over, its version and values, and those that it replaced while they waited.
+  origin TEXT,
+  version INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  waited TEXT,
+  PRIMARY KEY (change_id, reference)
+) WITHOUT ROWID;
+
+CREATE INDEX merged_references_by_reference ON merged_references (reference);
+
+-- The conflict rule of an upsert that fires a trigger overrides the trigger's own, hence NOT EXISTS.
+CREATE TRIGGER references_merge AFTER UPDATE OF reference ON outbox
+WHEN OLD.reference IS NOT NULL AND OLD.reference IS NOT NEW.reference
+BEGIN
+  INSERT INTO merged_references (change_id, reference, origin, version, body, waited)
+    SELECT OLD.change_id, OLD.reference, OLD.origin, OLD.version, OLD.body, OLD.value_before ->> '$.waited'
+    WHERE NOT EXISTS (SELECT 1 FROM merged_references WHERE change_id = OLD.change_id AND reference = OLD.reference);
+END;
+
+CREATE TRIGGER references_go AFTER DELETE ON outbox BEGIN
+  DELETE FROM merged_references WHERE change_id = OLD.change_id;
+END;
+
+CREATE VIEW outbox_references AS
+SELECT reference, change_id FROM outbox WHERE reference IS NOT NULL
+UNION ALL
+SELECT m.reference, m.change_id FROM merged_references m JOIN outbox o USING (change_id)
+WHERE o.reference IS NOT m.reference;
+
 CREATE TABLE inbox_copied (
   inbox_key TEXT NOT NULL PRIMARY KEY,
   copied_at TEXT NOT NULL
