@@ -6,6 +6,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 
+import { sweepNow } from '../../src/catalog/sweep.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { FindingCode } from '../../src/health/facts.ts';
@@ -21,12 +22,24 @@ import { heartbeatTo, listener } from '../support/watchers.ts';
 const MINUTE_MS = 60_000;
 const STEP_MS = 5_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
-const GIVEN_UP_MS = 60 * MINUTE_MS;
+/** Longer than the two whole hours after which a POS counts as silent. */
+const GIVEN_UP_MS = 4 * 60 * MINUTE_MS;
 
 /** Opens a store that polls every two minutes and whose loops run as often as in a shop. */
-const openStore = (hooks: HookSettings[] = []) =>
+const openStore = ({
+  hooks = [],
+  callbackUrl,
+}: {
+  hooks?: HookSettings[];
+  callbackUrl?: string | undefined;
+} = {}) =>
   storeRig({
-    config: (config) => ({ ...config, hooks, orders: { ...config.orders, poll: '*/2 * * * *' } }),
+    config: (config) => ({
+      ...config,
+      hooks,
+      orders: { ...config.orders, poll: '*/2 * * * *' },
+      ...(callbackUrl !== undefined && { webhook: { ...config.webhook, callbackUrl } }),
+    }),
     lookEveryMs: 15_000,
   });
 
@@ -44,6 +57,8 @@ interface Scene {
   store: StoreRig;
   daemon: Daemon;
   line: { isCut: boolean; code?: string };
+  /** Changes the orders that the platform lists. */
+  list: { of: (data: { docs: { internalOrderId?: unknown }[] }) => unknown };
 }
 
 interface Fault {
@@ -56,12 +71,16 @@ interface Fault {
   what?: string;
   /** How the receiver of the store's hook fails. */
   receive?: RequestListener;
+  /** Address at which the store has its callbacks registered; if left out, it registers none. */
+  callbackUrl?: string;
   /** Causes the fault. */
   begin?: (scene: Scene) => unknown;
   /** Called every minute while the fault lasts. */
   again?: (scene: Scene) => unknown;
 }
 
+const ordersListed = ({ method, path: asked }: Parameters<Tamper>[0]) =>
+  method === 'GET' && asked.startsWith('/order/all');
 const announceOrder = ({ store, daemon }: Scene) => store.announce(daemon, sampleNotification(1));
 
 /** Every fault of which a person is notified. */
@@ -248,6 +267,72 @@ const FAULTS: Fault[] = [
       void daemon.services.outbox.acknowledge(ids.slice(1), 'http');
     },
   },
+  {
+    key: 'pos.silent',
+    begin({ store: { directory, clock } }) {
+      // It gave a sign in each hour of the last three weeks, the last one now.
+      const mirror = new Database(path.join(directory, 'mirror.db'));
+      const sign = mirror.prepare('INSERT INTO pos_signs (store, hour, last_at) VALUES (?, ?, ?)');
+      mirror.transaction(() => {
+        for (let ms = clock.nowMs() - 21 * DAY_MS; ms <= clock.nowMs(); ms += 60 * MINUTE_MS) {
+          const at = new Date(ms).toISOString();
+          sign.run('B1', at.slice(0, 13), at);
+        }
+      })();
+      mirror.close();
+    },
+  },
+  {
+    key: 'orders.held',
+    async begin({ store, daemon }) {
+      store.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'order.all' });
+      for (const status of ['dispatched', 'payment-canceled'])
+        await store.announce(daemon, sampleNotification(1, { status }));
+    },
+  },
+  {
+    key: 'orders.status-unknown',
+    begin: ({ store, daemon }) => store.announce(daemon, sampleNotification(1, { status: 'PENDIENTE' })),
+  },
+  {
+    key: 'orders.lists',
+    begin({ store: { sandbox }, list }) {
+      sandbox.control.createOrder({}, { hidden: true });
+      list.of = (data) => ({ ...data, archive: [{ id: 'x', status: 'ready', code: 7, total: 5 }] });
+    },
+  },
+  {
+    key: 'orders.unlisted',
+    async begin({ store: { sandbox, clock }, list }) {
+      const create = () => sandbox.control.createOrder({ status: 'ready' }, { hidden: true });
+      const [first] = [create(), create(), create()];
+      await clock.advance(5 * MINUTE_MS);
+      list.of = ({ docs, ...rest }) => ({
+        ...rest,
+        docs: docs.filter(({ internalOrderId }) => internalOrderId !== first?.internalOrderId),
+      });
+    },
+  },
+  {
+    key: 'catalog.shrunk',
+    async begin({ store, daemon: { services } }) {
+      for (const { id } of store.sandbox.control.products()) store.sandbox.control.removeProduct(id);
+      await store.run(sweepNow(services, {}));
+    },
+  },
+  {
+    key: 'webhook.active-field',
+    callbackUrl: 'https://store.example/webhook',
+    async begin(scene) {
+      const { store, daemon } = scene;
+      await store.run(daemon.stop());
+      const { control } = store.sandbox;
+      const registered = control.webhook();
+      control.setWebhook(registered && { ...registered, active: false });
+      control.configure({ webhookFlagName: 'enabled' });
+      scene.daemon = await store.daemon();
+    },
+  },
 ];
 
 // Measures each time in the fault matrix on a store that runs for simulated hours.
@@ -268,18 +353,23 @@ describe('a person is told', { tags: ['bulk'] }, () => {
   it.each(FAULTS)('of $key $what', async ({ key, row = '', begin, again, ...fault }) => {
     receive = fault.receive;
     const { port } = receiver.address() as AddressInfo;
-    const store = openStore(
-      receive ? [hook('pos', { url: `http://127.0.0.1:${port}/`, timeoutMs: 50 })] : [],
-    );
+    const store = openStore({
+      hooks: receive ? [hook('pos', { url: `http://127.0.0.1:${port}/`, timeoutMs: 50 })] : [],
+      callbackUrl: fault.callbackUrl,
+    });
     const line: Scene['line'] = { isCut: false };
-    const tamper: Tamper = (_request, pass) => {
+    const list: Scene['list'] = { of: (data) => data };
+    const tamper: Tamper = async (request, pass) => {
       if (line.isCut) throw networkFault({ code: line.code }, { host: 'platform.test', port: 443 });
-      return pass();
+      const answer = await pass();
+      if (!ordersListed(request) || answer.status !== 200) return answer;
+      const { data, ...rest } = JSON.parse(Buffer.from(answer.bytes).toString());
+      return { ...answer, bytes: Buffer.from(JSON.stringify({ ...rest, data: list.of(data) })) };
     };
     const daemon = await store.daemon(tamper);
     await store.clock.advance(10 * MINUTE_MS);
     const told: string[] = [];
-    const scene: Scene = { store, daemon, line };
+    const scene: Scene = { store, daemon, line, list };
     const hear = () => listener(scene.daemon.services, store.clock, (_news, key) => void told.push(key));
     let look = hear();
     await look();
@@ -395,6 +485,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
   const isHeardOf = async ({ row, isStopped, end }: Death) => {
     store = openStore();
     const line = { isCut: false };
+    const list: Scene['list'] = { of: (data) => data };
     const daemon = await store.daemon();
     const { port } = server.address() as AddressInfo;
     const heartbeat = heartbeatTo(`http://127.0.0.1:${port}/secret`, daemon.services, store.clock);
@@ -409,7 +500,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     expect(heard.every(({ isWell }) => isWell)).toBe(true);
     isDead = true;
     if (isStopped) await store.run(daemon.stop());
-    await end({ store, daemon, line, heartbeat });
+    await end({ store, daemon, line, list, heartbeat });
     let waitedMs = 0;
     for (; !isDown() && waitedMs < 10 * MINUTE_MS; waitedMs += STEP_MS) await pass();
     expect(waitedMs).toBeLessThanOrEqual(5 * MINUTE_MS);
