@@ -170,7 +170,7 @@ export const FILE = z.object({
     fields: key(
       value.orderFields,
       {},
-      'Other names for the fields of an order in the answer, looked for before the known ones. Only needed when `tillsync quarantine list` shows answers that could not be read.',
+      'Other names for the fields of an order in the answer, looked for before the known ones. Only needed when `tillsync quarantine list` shows answers that could not be read, or the finding `orders.incomplete` says that a part of an order cannot be read.',
       {
         example: { order_id: ['orderNumber'], customer_email: ['buyer.mail'], 'item.quantity': ['units'] },
       },
