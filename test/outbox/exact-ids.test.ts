@@ -7,7 +7,11 @@ import { mergeOrder } from '../../src/orders/order-rows.ts';
 import { readChangeFile } from '../../src/outbox/change-file.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { readProduct } from '../../src/platform/schemas.ts';
+import { eventReceiver, hook } from '../hooks/event-receiver.ts';
+import { settle } from '../support/fake-clock.ts';
+import { sampleNotification } from '../support/order-samples.ts';
 import { runsOf } from '../support/seed.ts';
+import { storeRig } from '../support/store-rig.ts';
 import { outgoing, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 import { pos, tempInbox } from './temp-inbox.ts';
 
@@ -69,6 +73,9 @@ const id = fc
   .filter((text) => text.trim() === text && text !== '' && text.isWellFormed() && !/[\0\uFFFD]/.test(text));
 
 const encode = (text: string) => [new TextEncoder().encode(text)];
+/** A whole number may come without quotes; one with zeros in front is no JSON number. */
+const jsonOf = (text: string, isBare: boolean) =>
+  isBare && /^(0|[1-9]\d*)$/.test(text) ? text : JSON.stringify(text);
 const quoted = (text: string) => `"${text.replaceAll('"', '""')}"`;
 
 it('loses no digit, blank, case or sign of an id from the platform to the mirror and back', () => {
@@ -78,8 +85,7 @@ it('loses no digit, blank, case or sign of an id from the platform to the mirror
     fc.property(id, id, id, fc.boolean(), (orderId, externalId, sku, isBare) => {
       db.exec('DELETE FROM orders; DELETE FROM order_items; DELETE FROM outbox; DELETE FROM branch_products');
       db.exec('DELETE FROM integrations; DELETE FROM stocks; DELETE FROM skus; DELETE FROM products');
-      // A whole number may come without quotes; one with zeros in front is no JSON number.
-      const json = (text: string) => (isBare && /^(0|[1-9]\d*)$/.test(text) ? text : JSON.stringify(text));
+      const json = (text: string) => jsonOf(text, isBare);
       const sent = `{"internalOrderId": ${json(orderId)}, "status": "ready", "store": {"externalId": ${json(externalId)}},
         "items": [{"amount": 1, "product": {"externalId": ${json(externalId)}}}]}`;
       const reading = readOrderText(sent, SPELLINGS);
@@ -154,3 +160,109 @@ it('takes the same ids by SQL, of counts and of acknowledgements', () => {
     { numRuns: runsOf(100) },
   );
 });
+
+/** An event of an order, as the feed, the stream and hooks have it. */
+interface IdsTold {
+  event?: string;
+  orderId: string;
+  order: { orderId: string; storeExternalId: string; items: { productExternalId: string }[] };
+}
+
+it('tells the same ids over HTTP: in the feed, among the orders to book, in the stream and to hooks', async () => {
+  const receiver = await eventReceiver();
+  const events = ['order', 'order.prepare', 'change.rejected'] as const;
+  const rig = storeRig({
+    config: (config) => ({ ...config, hooks: [hook('pos', { url: receiver.url, events: [...events] })] }),
+  });
+  const daemon = await rig.daemon();
+  await rig.clock.advance(60_000);
+  const get = async (path: string) => (await fetch(`${daemon.localUrl}/v1${path}`)).json();
+  const known = new Set<string>();
+  const order = fc.record({ orderId: id, externalId: id, store: id, isBare: fc.boolean() });
+  // Two items of one request that mean one article are refused by name.
+  const areAlike = (a: { orderId: string; externalId: string }, b: typeof a) =>
+    a.orderId === b.orderId || a.externalId === b.externalId;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.uniqueArray(order, { minLength: 15, maxLength: 20, comparator: areAlike }),
+      async (all) => {
+        const orders = all.filter(({ orderId }) => !known.has(orderId));
+        const { newest } = (await get('/orders?after=newest')) as { newest: number };
+        receiver.received.length = 0;
+        for (const { orderId, externalId, store, isBare } of orders) {
+          known.add(orderId);
+          const sample = sampleNotification(1, {
+            ...{ internalOrderId: '@order', status: 'payment-approved', store: { externalId: '@store' } },
+            createdAt: new Date(rig.clock.nowMs()).toISOString(),
+            items: [{ amount: 1, product: { externalId: '@item' } }],
+          });
+          const ids: Record<string, string> = { order: orderId, store, item: externalId };
+          const text = JSON.stringify(sample).replaceAll(/"@(order|store|item)"/g, (_, name) =>
+            jsonOf(ids[name] ?? '', isBare),
+          );
+          expect(await rig.announce(daemon, text)).toBe(200);
+        }
+        const body = JSON.stringify(
+          orders.map(({ orderId, externalId }) => ({ externalId, qty: 1, reference: orderId })),
+        );
+        if (orders.length > 0) {
+          const headers = { 'content-type': 'application/json' };
+          await fetch(`${daemon.localUrl}/v1/stock`, { method: 'POST', headers, body });
+        }
+        const told = orders.map(({ orderId, externalId, store }) => [orderId, orderId, store, externalId]);
+        const idsOf = ({ orderId, order: of }: IdsTold) => [
+          orderId,
+          of.orderId,
+          of.storeExternalId,
+          of.items[0]?.productExternalId,
+        ];
+
+        const feed = (await get(`/orders?after=${newest}`)) as { events: IdsTold[] };
+        expect(feed.events.map(idsOf)).toEqual(told);
+        const toBook = (await get(`/orders/to-book?after=${newest}`)) as { orders: IdsTold['order'][] };
+        const booked = toBook.orders.map((of) => idsOf({ orderId: of.orderId, order: of }));
+        expect(booked).toEqual(told);
+        const stream = await streamed(`${daemon.localUrl}/v1/stream?after=${newest}`, orders.length);
+        expect(stream.map(idsOf)).toEqual(told);
+
+        for (let i = 0; i < 200 && receiver.received.length < orders.length * 3; i++) {
+          await rig.clock.advance(2_000);
+          await settle(50);
+        }
+        const bodies = receiver.received.map(({ body }) => JSON.parse(body));
+        const sent = (event?: string) => bodies.filter((each) => each.event === event);
+        expect(sent().map(idsOf)).toEqual(told);
+        expect(sent('order.prepare').map(idsOf)).toEqual(told);
+        const changes = sent('change.rejected').map(({ change }) => [
+          change.reference,
+          change.body.externalId,
+        ]);
+        expect(changes).toEqual(orders.map(({ orderId, externalId }) => [orderId, externalId]));
+      },
+    ),
+    // A run takes a second or more, as the clock goes on until all changes are rejected.
+    { numRuns: Math.min(4, runsOf(4)), endOnFailure: true },
+  );
+});
+
+/** Reads so many events of a stream. */
+async function streamed(url: string, count: number): Promise<IdsTold[]> {
+  const leaving = new AbortController();
+  const { body } = await fetch(url, { signal: leaving.signal });
+  const events: IdsTold[] = [];
+  let text = '';
+  const decoder = new TextDecoder();
+  const reader = body?.getReader();
+  while (events.length < count) {
+    const { value } = (await reader?.read()) ?? {};
+    text += decoder.decode(value, { stream: true });
+    const whole = text.split('\n\n');
+    text = whole.pop() ?? '';
+    for (const each of whole) {
+      const [, data] = /^data: (.*)$/m.exec(each) ?? [];
+      if (data !== undefined) events.push(JSON.parse(data) as IdsTold);
+    }
+  }
+  leaving.abort();
+  return events;
+}

@@ -107,7 +107,7 @@ export interface StoreRig {
   run<T>(promise: Promise<T>, maxMs?: number): Promise<T>;
   /** Reads the mirror as another program would. */
   rows<T>(sql: string, ...values: unknown[]): T[];
-  /** Sends the callback of an order as the platform does, and returns the HTTP status of the answer. */
+  /** Sends the callback of an order, or this JSON text, as the platform does, and returns the HTTP status of the answer. */
   announce(daemon: Daemon, notification: unknown): Promise<number>;
 }
 
@@ -198,7 +198,7 @@ export function storeRig({
       const answer = await fetch(String(webhookUrl), {
         method: 'POST',
         headers: { 'content-type': 'application/json', 'x-webhook-secret': SECRET },
-        body: JSON.stringify(notification),
+        body: typeof notification === 'string' ? notification : JSON.stringify(notification),
       });
       return answer.status;
     },
