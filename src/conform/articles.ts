@@ -64,6 +64,9 @@ export function articlesOf(id: number): Article[] {
   });
 }
 
+/** Returns the first article of a behaviour. */
+export const article = (id: number): Article => articlesOf(id)[0] as Article;
+
 export function allArticles(): Article[] {
   return Array.from({ length: LAST_ID + 1 }, (_, id) => articlesOf(id)).flat();
 }

@@ -1,9 +1,7 @@
 import type { OrderSnapshot } from '../sandbox/orders.ts';
-import { type Article, articlesOf } from './articles.ts';
+import { type Article, article, articlesOf } from './articles.ts';
 import type { Behaviour } from './behaviour.ts';
 import { Failing, type Stage, Unjudged } from './stage.ts';
-
-const article = (id: number): Article => articlesOf(id)[0] as Article;
 
 /** Time within which the till must hand over a count of 0 after it sold the last piece. */
 const LAST_PIECE_MS = 5_000;

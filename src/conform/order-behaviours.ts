@@ -1,11 +1,10 @@
 import { isoUtc } from '../core/time.ts';
 import type { NewOrder, OrderLine, OrderSnapshot } from '../sandbox/orders.ts';
-import { type Article, articlesOf, OTHER } from './articles.ts';
+import { type Article, article, articlesOf, OTHER } from './articles.ts';
 import type { Behaviour } from './behaviour.ts';
 import { HandOvers, requireCountFirst } from './hand-overs.ts';
 import { Failing, type Stage } from './stage.ts';
 
-const article = (id: number): Article => articlesOf(id)[0] as Article;
 const drawMs = (stage: Stage, most: number) => Math.floor(stage.place.random.next() * most);
 /**
  * Returns the fields in which a new order differs from a usual one. They may be null, because the platform sends null

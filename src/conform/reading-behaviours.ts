@@ -1,10 +1,8 @@
-import type { OrderLine, OrderSnapshot } from '../sandbox/orders.ts';
-import { type Article, articlesOf, LATE_ID, OTHER, OWN, productsOf } from './articles.ts';
+import type { NewOrder, OrderLine, OrderSnapshot } from '../sandbox/orders.ts';
+import { article, LATE_ID, OTHER, OWN, productsOf } from './articles.ts';
 import type { Behaviour } from './behaviour.ts';
 import { HandOvers } from './hand-overs.ts';
 import { Failing, type Stage, Unjudged } from './stage.ts';
-
-const article = (id: number): Article => articlesOf(id)[0] as Article;
 
 /** Longest wait until the till hands something over that the kit holds. A till that uses SQL shows nothing meanwhile. */
 const HELD_MS = 2_500;
@@ -40,12 +38,7 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
     does: 'books an order that it first sees as `dispatched`',
     mend: 'A dispatched order was sold: book and acknowledge it if you have not booked it. `orders_to_book` lists open orders only, the feed and the view `orders_unbooked` all.',
     chapter: 'what-to-do-with-an-order',
-    async play(stage) {
-      const order = stage.order(article(27), 3, { status: 'dispatched' });
-      await stage.fence();
-      stage.acknowledged([order], 'First seen as dispatched');
-      return stage.counted(article(27), article(27).qty - 3, 'First seen as dispatched');
-    },
+    play: (stage) => playOrder(stage, 27, { status: 'dispatched' }, 'First seen as dispatched'),
   },
   {
     id: 28,
@@ -108,13 +101,9 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
     does: 'books an order whose status is not known yet',
     mend: 'Treat a status that is NULL as paid and open, as one that you do not know: `status IS NULL OR status NOT IN (…)`.',
     chapter: 'what-to-do-with-an-order',
-    async play(stage) {
-      const order = stage.order(article(32), 2, {
-        patch: { status: null } as unknown as Partial<OrderSnapshot>,
-      });
-      await stage.fence();
-      stage.acknowledged([order], 'Without a status');
-      return stage.counted(article(32), article(32).qty - 2, 'Without a status');
+    play(stage) {
+      const patch = { status: null } as unknown as Partial<OrderSnapshot>;
+      return playOrder(stage, 32, { patch }, 'Without a status');
     },
   },
   {
@@ -208,14 +197,20 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
     does: 'books an order that was made days ago',
     mend: 'Go by `seq`, not by `created_at`: an order may arrive late, or be paid days later.',
     chapter: 'following-orders',
-    async play(stage) {
-      const order = stage.order(article(38), 2, { createdAtMs: stage.clock.nowMs() - DAYS_AGO * DAY_MS });
-      await stage.fence();
-      stage.acknowledged([order], `Made ${DAYS_AGO} days ago`);
-      return stage.counted(article(38), article(38).qty - 2, `Made ${DAYS_AGO} days ago`);
+    play(stage) {
+      const createdAtMs = stage.clock.nowMs() - DAYS_AGO * DAY_MS;
+      return playOrder(stage, 38, { createdAtMs }, `Made ${DAYS_AGO} days ago`);
     },
   },
 ];
+
+/** Places an order of two pieces of the behaviour's article, and requires that the till books and counts it. */
+async function playOrder(stage: Stage, id: number, changes: NewOrder, what: string): Promise<string> {
+  const order = stage.order(article(id), 2, changes);
+  await stage.fence();
+  stage.acknowledged([order], what);
+  return stage.counted(article(id), article(id).qty - 2, what);
+}
 
 /** Plays an order of an article that nobody knows, until the platform maps its id to an article of the till. */
 async function playLateSku(stage: Stage): Promise<string> {

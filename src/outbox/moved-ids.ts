@@ -2,6 +2,8 @@ import type Database from 'better-sqlite3';
 import type { BranchDirectory, CatalogLookup } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { snakeCase } from '../orders/field-aliases.ts';
+import { columnsAs } from '../orders/order-rows.ts';
 import { type Address, literalAddress, literalTarget, type OutboxChange, type StockName } from './change.ts';
 import type { KnownValues } from './known-values.ts';
 import { meansItsStock, type OutboxQueue } from './queue.ts';
@@ -38,9 +40,19 @@ interface Meaning extends StockKey {
   address: Address;
 }
 
-const COUNT = `named, sku, subsidiary_id AS subsidiaryId, counted_qty AS countedQty, counted_seq AS countedSeq,
-  counted_version AS countedVersion, counted_ms AS countedMs, handed_ms AS handedMs, change_id AS changeId, address,
-  refused_version AS refusedVersion`;
+/** Columns of a count that go with it from `stock_counts` to `id_counts` and back. */
+const COUNTED = [
+  ...['countedQty', 'countedSeq', 'countedVersion', 'countedMs', 'handedMs', 'changeId', 'address'],
+  'refusedVersion',
+];
+const COUNT = columnsAs(['named', 'sku', 'subsidiaryId', ...COUNTED]).join(', ');
+/** SQL that stores a count, unless the table has one with these keys that was counted later. */
+const put = (table: string, keys: readonly string[], others: readonly string[]) => `
+  INSERT INTO ${table} (${[...keys, ...others].map(snakeCase)}) VALUES (${[...keys, ...others].map((each) => `@${each}`)})
+  ON CONFLICT (${keys.map(snakeCase)}) DO UPDATE SET ${others.map((each) => `${snakeCase(each)} = excluded.${snakeCase(each)}`)}
+    WHERE (excluded.counted_ms, excluded.counted_version) > (${table}.counted_ms, ${table}.counted_version)`;
+const KEEP_IDLE = put('id_counts', ['named'], ['externalId', 'sku', 'subsidiaryId', ...COUNTED]);
+const ARRIVE = put('stock_counts', ['sku', 'subsidiaryId'], [...COUNTED, 'named', 'dirty']);
 /** SQL for counts by an id that does not mean their stock any more, although it may mean others too. */
 const LEAVING = `
   SELECT DISTINCT ${COUNT} FROM moved_ids CROSS JOIN stock_counts USING (sku, subsidiary_id)
@@ -145,18 +157,7 @@ export class MovedIds {
 
   #keepIdle(count: NamedCount): void {
     const { externalId } = JSON.parse(count.named) as StockName;
-    this.#sql.run(
-      `INSERT INTO id_counts (named, external_id, sku, subsidiary_id, counted_qty, counted_seq, counted_version,
-         counted_ms, handed_ms, change_id, address, refused_version)
-       VALUES (@named, @externalId, @sku, @subsidiaryId, @countedQty, @countedSeq, @countedVersion,
-         @countedMs, @handedMs, @changeId, @address, @refusedVersion)
-       ON CONFLICT (named) DO UPDATE SET sku = excluded.sku, subsidiary_id = excluded.subsidiary_id,
-         counted_qty = excluded.counted_qty, counted_seq = excluded.counted_seq,
-         counted_version = excluded.counted_version, counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
-         change_id = excluded.change_id, address = excluded.address, refused_version = excluded.refused_version
-         WHERE (excluded.counted_ms, excluded.counted_version) > (id_counts.counted_ms, id_counts.counted_version)`,
-      { ...count, externalId },
-    );
+    this.#sql.run(KEEP_IDLE, { ...count, externalId });
   }
 
   /** Stores a count at the stock that its id means now, unless that stock was counted later. */
@@ -164,19 +165,8 @@ export class MovedIds {
     const from = { sku: count.sku, subsidiaryId: count.subsidiaryId };
     const hasMoved = stockTarget(from) !== stockTarget(to);
     const changeId = hasMoved ? this.#nextVersion() : count.changeId;
-    const { changes } = this.#sql.run(
-      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, handed_ms, change_id,
-         address, refused_version, named, dirty)
-       VALUES (@sku, @subsidiaryId, @countedQty, @countedSeq, @countedVersion, @countedMs, @handedMs, @changeId,
-         @address, @refusedVersion, @named, 1)
-       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
-         counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
-         counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms, change_id = excluded.change_id, address = excluded.address,
-         refused_version = excluded.refused_version, named = excluded.named, dirty = 1
-         WHERE (excluded.counted_ms, excluded.counted_version)
-           > (stock_counts.counted_ms, stock_counts.counted_version)`,
-      { ...count, ...to, changeId, address: JSON.stringify(address) },
-    );
+    const arrived = { ...count, ...to, changeId, address: JSON.stringify(address), dirty: 1 };
+    const { changes } = this.#sql.run(ARRIVE, arrived);
     if (!hasMoved) return;
     this.#doubt(from);
     this.#doubt(to);
