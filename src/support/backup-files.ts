@@ -93,8 +93,9 @@ export function differentialState(db: Database.Database): { notedMs: number | un
   const acked = value('SELECT max(acked_at) FROM order_acks');
   const acks = value(`SELECT count(*) FROM order_acks WHERE acked_at = '${acked}'`);
   const audited = value('SELECT max(audit_id) FROM audit');
+  const prepared = value("SELECT sum(seq) FROM hooks WHERE event = 'order.prepare'");
   const outbox = ['outbox.version', 'outbox.settled'].map((name) => mark(db, name));
-  return { notedMs, news: [notedMs, acked, acks, audited, ...outbox].join(' ') };
+  return { notedMs, news: [notedMs, acked, acks, audited, prepared, ...outbox].join(' ') };
 }
 
 /**

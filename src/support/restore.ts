@@ -98,15 +98,14 @@ async function knownElsewhere(
   const newest = Math.max(backup.newestSeq, noted, ...all.map(({ newestSeq }) => newestSeq));
   // Rows from before the full backup are left out, because differential backups also have older rows.
   const later = <T extends { at: string }>(rows: readonly T[]) => rows.filter(({ at }) => at >= since);
-  const ofThisShop = [
-    ...differentials.map(({ known }) => known.acks),
-    ...(isSameHistory && here ? [here.known.acks] : []),
-  ].flat();
+  const ofThisShop = [...differentials, ...(isSameHistory && here ? [here] : [])].map(({ known }) => known);
+  const acks = ofThisShop.flatMap((known) => known.acks);
   return {
     newestSeq: newest,
     newestSettled: Math.max(0, ...all.map(({ newestSettled }) => newestSettled)),
     feedJumps: !isSameHistory || (here?.known.newestSeq ?? 0) < newest,
-    acks: [...new Map(ofThisShop.map((ack) => [ack.orderId, ack])).values()],
+    acks: [...new Map(acks.map((ack) => [ack.orderId, ack])).values()],
+    prepared: ofThisShop.flatMap((known) => known.prepared),
     unsent: without(
       all.flatMap(({ unsent }) => later(unsent)),
       ({ kind, document, at }) => [kind, document, at],
@@ -415,9 +414,10 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const { audited, feedJumps: feedJumped } = known;
     const continueAfterSeq = known.newestSeq + (feedJumped ? SEQ_JUMP : 0);
     keepUnsent(known.unsent, staging);
-    const prepared = prepareRestoredMirror(fresh, {
+    const restored = prepareRestoredMirror(fresh, {
       continueAfterSeq,
       newestSettled: known.newestSettled,
+      prepared: known.prepared,
       audited,
       auditEvent: { who, action: 'restore', subject: source.name, detail: `made ${manifest.createdAt}` },
       clock,
@@ -446,7 +446,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
       directory,
       keptAt: wasThere ? keptAt : null,
       feedJumped,
-      ...prepared,
+      ...restored,
       tokens,
       branches,
       acks: acks.length,

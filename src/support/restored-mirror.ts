@@ -9,6 +9,7 @@ import { mark, setMark } from '../db/marks.ts';
 import { migrate } from '../db/migrate.ts';
 import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
+import { takeOverTold } from '../hooks/prepared-orders.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
 import { SEQ_JUMP } from '../orders/order.ts';
 import { inWordsOfPos, type OutboxChange } from '../outbox/change.ts';
@@ -80,6 +81,20 @@ export const knownSinceSchema = z.object({
   ),
   /** Changes without an answer of the platform, oldest first. */
   unsent: z.array(z.object({ kind: z.enum(['stock', 'product']), document: z.string(), at: z.string() })),
+  /** What hooks were told of the preparation of orders, and accepted; empty in backups of earlier versions. */
+  prepared: z
+    .array(
+      z.object({
+        hook: z.string(),
+        orderId: z.string(),
+        step: count,
+        isPrepared: count,
+        store: z.string().nullable(),
+        digest: z.string(),
+        seq: count,
+      }),
+    )
+    .default([]),
   /** Operators' actions, oldest first. */
   audited: z.array(
     z.object({
@@ -100,6 +115,13 @@ const ACKED = `SELECT order_id AS orderId, max(seq) AS seq, without FROM order_a
   GROUP BY order_id ORDER BY min(acked_at)`;
 const UNSENT = `SELECT kind, body, sku, named, counted_at AS countedAt, created_at AS at FROM outbox
   WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version DESC LIMIT ?`;
+
+// An event without an answer is sent again, so it does not count.
+const PREPARED = `SELECT p.hook, order_id AS orderId, step, is_prepared AS isPrepared, store, digest, p.seq
+  FROM prepared_orders p JOIN hooks h ON h.name = p.hook AND h.event = 'order.prepare'
+  WHERE step > 0 AND p.seq <= h.seq AND p.seq > coalesce(
+    (SELECT max(e.seq) FROM preparation_events e WHERE e.hook = p.hook AND e.decided_at < ?), 0)
+  ORDER BY p.hook, p.seq`;
 
 type UnsentRow = Pick<OutboxChange, 'kind' | 'sku' | 'named' | 'countedAt'> & { body: string; at: string };
 
@@ -131,6 +153,7 @@ export function knownSince(
         .all(since, UNSENT_MAX)
         .map(asHandedOver)
         .reverse(),
+      prepared: db.prepare<[string], KnownSince['prepared'][number]>(PREPARED).all(since),
       audited: new Audit({ db, clock }).list({ since, limit: AUDIT_MAX }).reverse(),
     },
   }))();
@@ -178,6 +201,8 @@ interface PrepareOptions {
   continueAfterSeq: number;
   /** The highest number of a settled change that is known beside the backup; 0 if left out. */
   newestSettled?: number;
+  /** What hooks accepted of preparations since the backup, oldest first; nothing if left out. */
+  prepared?: KnownSince['prepared'];
   /** Operators' actions on the present mirror since the backup. */
   audited: readonly AuditEntry[];
   /** Audit record of the restore itself. */
@@ -214,7 +239,7 @@ const DISTRUST_CATALOGUE = `
  */
 export function prepareRestoredMirror(
   path: string,
-  { continueAfterSeq, newestSettled = 0, audited, auditEvent, clock }: PrepareOptions,
+  { continueAfterSeq, newestSettled = 0, prepared = [], audited, auditEvent, clock }: PrepareOptions,
 ): RestoredMirror {
   const pragmas = { journal_mode: 'delete', recursive_triggers: 1 };
   const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 100, pragmas });
@@ -231,6 +256,7 @@ export function prepareRestoredMirror(
       db.prepare('UPDATE hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
       // Gives later differential backups a new name, so that those of the replaced mirror are not overwritten.
       noteBackup(db, clock.nowMs());
+      for (const [hook, told] of Map.groupBy(prepared, (each) => each.hook)) takeOverTold(db, hook, told);
       const audit = new Audit({ db, clock });
       audit.takeOver(audited);
       const held = holdUnsent(db, isoUtc(clock.nowMs()));

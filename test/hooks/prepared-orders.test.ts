@@ -1,8 +1,8 @@
 /** Tests src/hooks/prepared-orders.ts and its part of src/hooks/hook-loop.ts, in a whole store with a real receiver. */
 
-import { rmSync } from 'node:fs';
+import { closeSync, openSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import type Database from 'better-sqlite3';
+import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { HookSettings, PreparationMessage } from '../../src/hooks/hook.ts';
@@ -13,6 +13,10 @@ import {
   preparationsFrom,
   waitingPreparations,
 } from '../../src/hooks/prepared-orders.ts';
+import { writeBackup } from '../../src/support/backup.ts';
+import { differentialState } from '../../src/support/backup-files.ts';
+import { readDifferential, writeDifferential } from '../../src/support/differential.ts';
+import { restoreBackup } from '../../src/support/restore.ts';
 import { observation, openTestMirror } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type StoreRig, storeRig } from '../support/store-rig.ts';
@@ -348,6 +352,58 @@ it('says nothing twice over a restart, a lost mirror and polls of the same order
   await settle(rig, 5 * MINUTE_MS);
   expect(said(receiver).slice(2)).toEqual([`${polled.code} undone`, `${later.code} prepare`]);
   expect(Math.min(...receiver.seqs().slice(2))).toBeGreaterThan(newest);
+});
+
+it('says nothing twice on another machine that was restored from a backup and its differential one', async () => {
+  const receiver = await eventReceiver();
+  const rig = storeWith([kitchen('kitchen', { url: receiver.url })]);
+  const { services, stop } = await started(rig);
+  const { config } = services;
+  const order = () =>
+    rig.sandbox.control.createOrder({ status: 'inProcess', ...UNSCHEDULED }, { hidden: true });
+  const told = async () => {
+    receiver.received.length = 0;
+    await settle(rig, 5 * MINUTE_MS);
+    return said(receiver);
+  };
+  const before = order();
+  expect(await told()).toEqual([`${before.code} prepare`]);
+  const since = at(rig, 0);
+  const file = path.join(rig.directory, 'tillsync-till-20260115T120000Z.tar.gz');
+  const differential = file.replace('.tar.gz', '.differential.tar.gz');
+  const common = { config, clock: rig.clock, who: 'test' };
+  const options = { ...common, path: file, env: {}, configFile: '', force: false, withTokens: false };
+  await rig.run(writeBackup(options));
+  const news = () => services.mirror.read((db) => differentialState(db).news);
+  const newsBefore = news();
+  const [, changed, undone] = [order(), order(), order()];
+  expect(await told()).toHaveLength(3);
+  expect(news()).not.toBe(newsBefore);
+  receiver.answer = 500;
+  const refused = order();
+  expect(await told()).toContain(`${refused.code} prepare`);
+  receiver.answer = 204;
+  await rig.run(stop());
+  await rig.run(writeDifferential({ ...common, path: differential, since }));
+
+  for (const suffix of ['', '-wal', '-shm']) {
+    rmSync(path.join(rig.directory, `mirror.db${suffix}`), { force: true });
+  }
+  // Another machine has tokens of its own, and knows of no hook.
+  const state = new Database(path.join(rig.directory, 'state.db'));
+  state.exec('DELETE FROM prepared_orders; DELETE FROM hooks');
+  state.close();
+  const differentials = [await rig.run(readDifferential(differential, {}))];
+  const opened = openSync(file, 'r');
+  await rig.run(restoreBackup({ ...common, path: file, file: opened, differentials }));
+  closeSync(opened);
+  rig.sandbox.control.advanceOrder(undone.internalOrderId, 'cancel');
+  const [line] = changed.items;
+  const items = line === undefined ? [] : [{ ...line, comment: 'no ice' }];
+  rig.sandbox.control.changeOrder(changed.internalOrderId, { items });
+  await rig.daemon();
+  const wanted = [`${changed.code} changed`, `${undone.code} undone`, `${refused.code} prepare`];
+  expect((await told()).sort()).toEqual(wanted.sort());
 });
 
 it('a new hook gets what is paid or due from now on, with "start" all that is to be prepared', async () => {
