@@ -14,6 +14,11 @@ export interface Behaviour {
   mend: Advice;
   /** Chapter of docs/pos.md, as in its URL fragment. */
   chapter: string;
+  /**
+   * Ids of earlier behaviours on which this one builds. It is not judged if the till failed one of them, because the
+   * till would fail it for the same fault, and its advice would not help.
+   */
+  needs?: readonly number[];
   /** Runs the behaviour and returns what the till did. Throws `Failing` or `Unjudged`. */
   play(stage: Stage): Promise<string>;
   /**

@@ -150,7 +150,14 @@ async function playAll(stage: Stage, options: ConformOptions): Promise<Judgement
     // happen before it.
     if (behaviour.id === LAST) await closeAll();
     options.onBegin(behaviour, i + 1, behaviours.length);
-    const judgement = await judge(stage, behaviour, behaviour.play);
+    const root = behaviour.needs?.find((id) =>
+      judged.some((each) => each.id === id && each.verdict === 'failed'),
+    );
+    const judgement = await judge(
+      stage,
+      behaviour,
+      root === undefined ? behaviour.play : () => unjudged(root),
+    );
     const broken = stage.till?.broken;
     if (broken !== undefined && !stage.hasAcknowledged) throw unstartable(broken);
     if (judgement.verdict === 'passed' && behaviour.close) {
@@ -159,6 +166,10 @@ async function playAll(stage: Stage, options: ConformOptions): Promise<Judgement
   }
   await closeAll();
   return judged;
+}
+
+function unjudged(root: number): Promise<never> {
+  throw new Unjudged(`The till failed behaviour ${root}, on which this one builds. Mend that one first.`);
 }
 
 function unstartable(message: string): TillsyncError {

@@ -34,6 +34,7 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
         'If `tillsync order list --after` ends with exit code 1 and the code `feed-restarted`, start again with `--after 0`. Book by `order_id`: orders you know arrive again.',
     },
     chapter: 'following-orders',
+    needs: [18],
     play: playLostMirror,
   },
   {
@@ -92,7 +93,7 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
       const startMs = stage.clock.monotonicMs();
       await stage.fence(DAY_OFF_MS);
       const acknowledged = stage.acknowledged(orders, `${DAY_ORDERS} orders`);
-      await stage.counted(article(18), article(18).qty - DAY_ORDERS, 'Their article');
+      await stage.countedDown(article(18), article(18).qty - DAY_ORDERS, 'Their article');
       return `${acknowledged} It took ${Math.ceil((stage.clock.monotonicMs() - startMs) / 1000)} s.`;
     },
   },
@@ -101,6 +102,7 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
     does: 'misses no order in a feed whose old events were deleted',
     mend: 'Ask for what is above your `seq`, and take gaps: the newest event of each order is always there.',
     chapter: 'following-orders',
+    needs: [5],
     play: playTrimmedFeed,
   },
   {
@@ -144,8 +146,8 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
       stage.place.sell(articles.map(({ sku }) => ({ sku, qty: 1 })));
       const good = articles.filter(({ isListed }) => isListed);
       const have = () => good.filter((each) => stage.count(each) === each.qty - 1).length;
+      await stage.fenceSales();
       await stage.until(() => have() === good.length, ARRIVES_MS);
-      await stage.fence();
       if (have() < good.length) throw new Failing(`${have()} of ${good.length} counts came.`);
       return `${good.length} of ${good.length} counts came.`;
     },
@@ -167,8 +169,8 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
       const articles = articlesOf(22);
       stage.place.sell(articles.map(({ sku }) => ({ sku, qty: 1 })));
       const have = () => articles.filter((each) => stage.count(each) === 0).length;
+      await stage.fenceSales();
       await stage.until(() => have() === articles.length, ARRIVES_MS);
-      await stage.fence();
       if (have() < articles.length) throw new Failing(`${have()} of ${articles.length} counts of 0 came.`);
       const sql = "SELECT 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL";
       if (stage.place.rows(sql).length === 0)

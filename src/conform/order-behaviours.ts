@@ -128,7 +128,7 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
       await stage.control.settled();
       await stage.fence();
       stage.acknowledged([known, unknown], 'Orders with an unknown status');
-      return stage.counted(article(6), article(6).qty - 3, 'Their article');
+      return stage.countedDown(article(6), article(6).qty - 3, 'Their article');
     },
   },
   {
@@ -237,6 +237,7 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
     does: 'gives back what an order took that moved to another branch',
     mend: 'Compare `store_external_id` with each event of an order that you have booked.',
     chapter: 'following-orders',
+    needs: [8],
     async play(stage) {
       const order = stage.order(article(13), 4);
       await stage.fence();

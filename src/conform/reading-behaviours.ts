@@ -24,7 +24,7 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
       const { sku, qty } = article(26);
       const orders = [0.345, 1.2].map((weight) => stage.order(article(26), weight));
       stage.place.sell([{ sku, qty: 0.75 }]);
-      await stage.fence();
+      await stage.fenceSales();
       stage.acknowledged(orders, 'Orders of 0.345 and 1.2');
       return stage.counted(
         article(26),
@@ -45,6 +45,7 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
     does: 'books an order once a line that had no `sku` has one',
     mend: 'At each event, read the lines of the order again and take the `sku` they have now. Then book and acknowledge the order.',
     chapter: 'the-mirrors-tables',
+    needs: [8],
     play: playLateSku,
   },
   {
@@ -52,6 +53,7 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
     does: 'acknowledges as of the `seq` that it booked',
     mend: 'Give the `seq` of the event that you booked with each acknowledgement, not the newest one. Without it, an edit that arrives meanwhile counts as booked.',
     chapter: 'acknowledging',
+    needs: [3, 8],
     play: playSeq,
   },
   {
@@ -87,6 +89,7 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
       const finish = stage.place.beginSale({ sku, qty: 12 });
       await stage.pause(HALF_MS);
       finish();
+      await stage.fenceSales();
       const counted = await stage.counted(
         article(31),
         qty - 12,
@@ -114,7 +117,6 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
     async play(stage) {
       const order = stage.order(article(33), 4, { subsidiaryId: OTHER.subsidiaryId });
       await stage.fence();
-      stage.stays(article(33), article(33).qty, 'At another branch');
       stage.edit(order.internalOrderId, { store: { externalId: OWN.externalId } });
       await stage.control.settled();
       await stage.fence();
@@ -154,6 +156,7 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
     does: 'takes nothing for a line of 0 pieces',
     mend: 'A quantity of 0 is 0, not "not told": an edit may set a line to 0.',
     chapter: 'the-mirrors-tables',
+    needs: [8],
     async play(stage) {
       const edited = stage.order(article(36), 2);
       const [line] = edited.items as [OrderLine];
@@ -176,6 +179,7 @@ export const READING_BEHAVIOURS: readonly Behaviour[] = [
     does: 'gives back what a dispatched order took once it is refunded',
     mend: 'Keep what an order took after it is dispatched too: `refund` and `cancel` may follow.',
     chapter: 'what-to-do-with-an-order',
+    needs: [5],
     async play(stage) {
       const order = stage.order(article(37), 4);
       const { internalOrderId: id } = order;
@@ -219,7 +223,6 @@ async function playLateSku(stage: Stage): Promise<string> {
   const items = [{ ...line, product: { externalId: LATE_ID, name: 'Conform late' }, amount: 2 }];
   const order = stage.order(article(28), 1, { patch: { items } });
   await stage.fence();
-  stage.unacknowledged(order, 'With a line of an article that nobody knows');
   for (const product of productsOf([article(28)], stage.clock.nowMs(), true))
     stage.control.putProduct(product);
   await stage.place.sweep();

@@ -109,14 +109,23 @@ export class Stage {
     }
     const broken = this.till?.broken;
     if (broken !== undefined) throw new Failing(broken);
-    const stuck =
-      this.lostIn === undefined || this.lostIn === this.playing
-        ? ''
-        : ` It has acknowledged nothing since behaviour ${this.lostIn}.`;
     this.lostIn ??= this.playing;
+    if (this.lostIn !== this.playing)
+      throw new Unjudged(
+        `The till has acknowledged nothing since behaviour ${this.lostIn}. Mend that one first.`,
+      );
     throw new Failing(
-      `The order made last (number ${code}) was not acknowledged within ${limitMs / 1000} s.${stuck}`,
+      `The order made last (number ${code}) was not acknowledged within ${limitMs / 1000} s.`,
     );
+  }
+
+  /**
+   * Waits until the till has handed over the counts of all earlier sales, even if it hands over with an order only. A
+   * till may handle the first order in a turn that read the sales too early, so there is a second one.
+   */
+  async fenceSales(): Promise<void> {
+    await this.fence();
+    await this.fence();
   }
 
   /**
@@ -176,11 +185,22 @@ export class Stage {
    * Waits until the newest count of an article is `qty`, and returns a sentence that says so. Throws `Failing` if it is
    * not.
    */
-  async counted(article: Article, qty: number, what: string): Promise<string> {
-    const isRight = () => isSame(this.count(article), qty);
+  counted(article: Article, qty: number, what: string): Promise<string> {
+    return this.#counted(article, qty, what, () => isSame(this.count(article), qty));
+  }
+
+  /**
+   * Waits until the newest count of an article is `qty` or less, and returns a sentence that says so. Throws `Failing`
+   * if it is more, so that a till that books an order twice fails behaviour 2 alone.
+   */
+  countedDown(article: Article, qty: number, what: string): Promise<string> {
+    return this.#counted(article, qty, what, () => (this.count(article) ?? article.qty) <= qty);
+  }
+
+  async #counted(article: Article, qty: number, what: string, isRight: () => boolean): Promise<string> {
     await this.until(isRight);
     const found = this.count(article);
-    if (isRight()) return `${what}: counted ${qty}.`;
+    if (isRight()) return `${what}: counted ${found}.`;
     const seen = found === undefined ? 'no count came' : `the last count was ${found}`;
     throw new Failing(`${what}: ${seen}, right is ${qty}.`);
   }
