@@ -8,6 +8,7 @@ export default defineConfig({
     include: ['test/recipes/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,
+    maxConcurrency: 8,
     testTimeout: limitMs(60_000),
     hookTimeout: limitMs(60_000),
     expect: { poll: { timeout: limitMs(1_000) } },
