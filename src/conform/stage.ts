@@ -152,10 +152,10 @@ export class Stage {
     return this.place.rows(sql, orderId, status).length > 0;
   }
 
-  /** Returns the acknowledgements of an order by the till's branch. */
+  /** Returns the acknowledgements of a whole order by the till's branch. */
   acks(orderId: string): Ack[] {
     const sql = `SELECT order_id AS orderId, acked_at AS ackedAt, seq, edited_seq AS editedSeq
-      FROM order_acks WHERE order_id = ? AND branch IN ('', ?)`;
+      FROM order_acks WHERE order_id = ? AND branch IN ('', ?) AND without IS NULL`;
     return this.place.rows<Ack>(sql, orderId, OWN.externalId);
   }
 

@@ -527,7 +527,7 @@ it('records which lines the POS has not booked, and refuses one that the order h
     { order_id: first, without: '[1]' },
   ]);
   const toBook = await call('/orders/to-book');
-  expect(toBook.body.orders.map(({ orderId }: { orderId: string }) => orderId)).not.toContain(third);
+  expect((toBook.body.orders as { orderId: string }[]).map(({ orderId }) => orderId)).not.toContain(third);
 });
 
 it('refuses an order number in place of an orderId, and says the orderId; an id of the same text wins', async () => {
