@@ -295,13 +295,7 @@ export class Reservations {
     );
     const unknown = without.filter((line) => !lines.includes(line));
     if (unknown.length === 0) return undefined;
-    const has =
-      lines.length === 0
-        ? 'it has none'
-        : lines.length === 1
-          ? 'it has line 1'
-          : `it has lines 1 to ${lines.length}`;
-    return `The order has no line ${unknown.slice(0, 5).join(', ')}; ${has}.`;
+    return `The order has no line ${unknown.slice(0, 5).join(', ')}. Number of its lines: ${lines.length}.`;
   }
 
   /** Whether an order is known, and neither its store nor any of its steps belongs to these branches (internal ids). */

@@ -171,7 +171,7 @@ it('is refused by name for a line that the order has not, and for an order that 
   expect(acknowledge(out, [2, 3])).toEqual({
     orderId: 'o1',
     state: 'rejected',
-    message: 'The order has no line 3; it has lines 1 to 2.',
+    message: 'The order has no line 3. Number of its lines: 2.',
   });
   expect(orderHistory(out.db, 'o1').acknowledged).toBe(null);
   const [other] = out.reservations.acknowledge([{ orderId: 'o2', without: [1] }], 'http');
