@@ -144,14 +144,15 @@ export class Reservations {
     this.#takeEvents();
     this.#holding.apply(change);
     if (change.on.length === 0) return;
-    const open = this.#sql.rows<{ orderId: string; seq: number }>(`
-      SELECT order_id AS orderId,
+    const open = this.#sql.rows<{ orderId: string; store: string | null; seq: number }>(`
+      SELECT order_id AS orderId, store_external_id AS store,
         coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq) AS seq
       FROM orders INDEXED BY orders_open
       WHERE ${IS_OPEN} AND order_id NOT IN (SELECT order_id FROM ledger_orders)`);
-    for (const { orderId, seq } of open) {
-      this.#put({ orderId, seq, firstSeq: seq, takes: 1, placedMs: 0 });
-      this.#follow(orderId, seq, true);
+    for (const { orderId, store, seq } of open) {
+      const taken = { orderId, seq, firstSeq: seq, takes: 1, placedMs: 0 };
+      this.#put(taken);
+      this.#follow(taken, store, { seq, isNews: true });
     }
     const times = { nowMs: this.#clock.nowMs(), editHoldMs: this.#editHoldMs };
     for (const key of change.on) this.#holding.begin(key, setting, times);
@@ -491,43 +492,47 @@ export class Reservations {
     const hadTaken = isBegun && !takesNothing(previousStatus);
     // A known order without a row in the ledger was booked and deleted, or ended before the ledger began.
     if (!known && hadTaken && takes === 1 && status !== previousStatus) return;
+    const taken: LedgerOrder = known
+      ? { ...known, seq, takes }
+      : {
+          orderId,
+          seq,
+          firstSeq: isBegun ? 0 : seq,
+          takes,
+          placedMs: isBegun ? 0 : this.#placedMs(order, observedAt),
+        };
     if (!known) {
-      const firstSeq = isBegun ? 0 : seq;
-      this.#put({
-        orderId,
-        seq,
-        firstSeq,
-        takes,
-        placedMs: isBegun ? 0 : this.#placedMs(orderId, observedAt),
-      });
+      this.#put(taken);
       const early = 'UPDATE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
       this.#sql.run(early.replace('UPDATE', 'UPDATE OR REPLACE'), order.store ?? '', seq, orderId);
       // The order was booked long ago and is edited now, so every count includes its earlier pieces.
-      if (hadTaken && takes === 1) this.#follow(orderId, 0, true);
+      if (hadTaken && takes === 1) this.#follow(taken, store, { seq: 0, isNews: true });
     } else {
       this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);
     }
     if (order.linesSeq <= seq) {
       // The platform's quantity is unknown after an edit, a refund or an end, so even steps of 0 are added.
       const isNews = status === previousStatus || !known || takes === 0 || !hadTaken;
-      this.#follow(orderId, seq, isNews, order.linesSeq === seq);
+      this.#follow(taken, store, { seq, isNews, isEdit: order.linesSeq === seq });
       return;
     }
     // A newer event edited the lines and will add their steps, so this event adds only the change of status.
     const had = this.#had(orderId);
     const back = [...had].map(([key, { qty, ...place }]) => [key, { ...place, qty: -qty }] as const);
-    this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
+    this.#addSteps(taken, seq, had, new Map(takes === 0 ? back : []));
   }
 
   /**
    * Adds the difference to the earlier steps as a step: had 2, now 3 → +1. A difference of 0 is added only with
    * `isNews`, or with `isEdit` if more than the branch's name changed.
    */
-  #follow(orderId: string, seq: number, isNews: boolean, isEdit = false): void {
-    const order = this.#known(orderId);
-    if (!order) return;
+  #follow(
+    order: LedgerOrder,
+    store: string | null,
+    { seq, isNews, isEdit = false }: { seq: number; isNews: boolean; isEdit?: boolean },
+  ): void {
+    const { orderId } = order;
     const had = this.#had(orderId);
-    const store = this.#order(orderId)?.store ?? null;
     const { lines, belowZero, formerName } = this.#lines.find(orderId, store, had);
     this.#carryAck(orderId, store, formerName);
     const taken: Quantities = order.takes === 1 ? lines : new Map();
@@ -538,7 +543,7 @@ export class Reservations {
     }
     const isChanged = [...delta.values()].some(({ qty }) => qty !== 0);
     if (isNews || isChanged || (isEdit && formerName === undefined))
-      this.#addSteps(orderId, seq, delta, delta, belowZero);
+      this.#addSteps(order, seq, delta, delta, belowZero);
   }
 
   /** Renames an acknowledgement under an earlier name of the branch, so that its POS need not acknowledge again. */
@@ -553,14 +558,14 @@ export class Reservations {
    * `belowZero` is unknown afterwards.
    */
   #addSteps(
-    orderId: string,
+    order: LedgerOrder,
     seq: number,
     stocks: Quantities,
     delta: Quantities,
     belowZero: ReadonlySet<string> = new Set(),
   ): void {
     if (stocks.size === 0) return;
-    const order = this.#known(orderId);
+    const { orderId } = order;
     const ack = this.#sql.row<StoredAck>(
       `SELECT branch, seq, waits_since AS waitsSince, acked_at AS ackedAt, without FROM order_acks
        WHERE order_id = ? AND branch = coalesce((SELECT store_external_id FROM orders WHERE order_id = ?), '')`,
@@ -590,12 +595,13 @@ export class Reservations {
           qty,
           bookedVersion,
           bookedMs: seq === 0 ? 0 : Date.parse(ack?.ackedAt ?? '') || 0,
-          placedMs: order?.placedMs ?? 0,
-          isFirst: Number(order?.takes === 1 && order.firstSeq === seq && !belowZero.has(key)),
+          placedMs: order.placedMs,
+          isFirst: Number(order.takes === 1 && order.firstSeq === seq && !belowZero.has(key)),
           heldUntilMs: isEdit ? this.#clock.nowMs() + this.#editHoldMs : null,
         },
       );
-      const left = Math.min(qty, (unknown.get(key)?.qty ?? 0) - this.#unbooked(orderId, place));
+      const leftOut = unknown.get(key)?.qty ?? 0;
+      const left = leftOut === 0 ? 0 : Math.min(qty, leftOut - this.#unbooked(orderId, place));
       if (left > 0) this.#leaveOut(orderId, { ...place, seq, part: 0 }, Number(left.toFixed(9)));
       this.#touch(place);
     }
@@ -615,7 +621,8 @@ export class Reservations {
   #placeAgain(orderId: string): void {
     this.#sql.run('UPDATE ledger_orders SET is_stale = 0 WHERE order_id = ?', orderId);
     const known = this.#known(orderId);
-    if (known) this.#follow(orderId, known.seq, false);
+    if (!known) return;
+    this.#follow(known, this.#order(orderId)?.store ?? null, { seq: known.seq, isNews: false });
   }
 
   /** Returns the sum of the order's steps for each stock, even if the sum is 0. */
@@ -629,8 +636,8 @@ export class Reservations {
   }
 
   /** Returns the earliest time at which the order may have been placed, by this machine's clock; 0 if unknown. */
-  #placedMs(orderId: string, observedAt: string): number {
-    const createdMs = Date.parse(this.#order(orderId)?.createdAt ?? '');
+  #placedMs({ createdAt }: MirroredOrder, observedAt: string): number {
+    const createdMs = Date.parse(createdAt ?? '');
     const placedMs = createdMs - (this.#skewMs() ?? Number.NaN);
     // An order cannot arrive before it was placed. If it seems so, the clocks disagree and the time is unknown.
     const isSound = placedMs <= Date.parse(observedAt) + CLOCKS_MARGIN_MS;
