@@ -35,6 +35,8 @@ export interface MergedOrder {
   createdAt: string | null;
   isScheduled: boolean;
   scheduledFor: string | null;
+  /** Lines that the observation gave the order; undefined if it says nothing of them. */
+  items: readonly OrderItem[] | undefined;
 }
 
 /** Records whether a merged observation is incomplete, in the caller's transaction. */
@@ -44,8 +46,8 @@ export function noteIncomplete(
   merged: MergedOrder,
 ): void {
   const { reading, observedAtMs } = observation;
-  const { orderId, items } = reading;
-  const { isNew, status } = merged;
+  const { orderId } = reading;
+  const { isNew, status, items } = merged;
   const parts = isEnded(status) ? [] : partsOf(observation, merged);
   if (parts.length === 0) {
     // An observation without items does not prove that an earlier unreadable line is readable now.
@@ -63,8 +65,8 @@ export function noteIncomplete(
 }
 
 function partsOf({ reading, source, observedAtMs }: OrderObservation, merged: MergedOrder): string[] {
-  const { items, incomplete = [] } = reading;
-  const { isNew, status, createdAt, isScheduled, scheduledFor } = merged;
+  const { incomplete = [] } = reading;
+  const { isNew, status, createdAt, isScheduled, scheduledFor, items } = merged;
   const isOld =
     source === 'poll' && !(createdAt !== null && observedAtMs - Date.parse(createdAt) < POLLED_WITHIN_MS);
   if (isOld) return [];

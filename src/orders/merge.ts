@@ -42,7 +42,9 @@ const QUANTITY_AT = LINE_FIELDS.indexOf('quantity');
 
 /** Returns the text that the column `evidence` has for the weights: a digit for each part, the lines behind the order. */
 export function weightsText({ fields, list, lines }: Weights): string {
-  return [...[[...fields, list], ...lines].map((each) => each.join(''))].join(' ');
+  let text = `${fields.join('')}${list}`;
+  for (const line of lines) text += ` ${line.join('')}`;
+  return text;
 }
 
 /** Returns the weights of a reading's values, by name, without those of names that are not guessed. */
@@ -181,12 +183,15 @@ function heavier({ items, list, lines }: Lines, known: KnownLines['weights']): L
 
 /** Returns a reading's lines with their weights. What a line does not say has the weight `NOT_SAID`. */
 function saidLines({ weights = {}, lineWeights = [], isBrief }: OrderReading, items: OrderItem[]): Lines {
-  const lines = items.map((item, i) =>
-    LINE_FIELDS.map((field): Weight => {
+  const lines = items.map((item, i) => {
+    const guesses = lineWeights[i];
+    const said: Weight[] = [];
+    for (const field of LINE_FIELDS) {
       const isSaid = field === 'modifiers' ? !isBrief : item[field] !== null;
-      return isSaid ? (lineWeights[i]?.[field] ?? NAMED) : NOT_SAID;
-    }),
-  );
+      said.push(isSaid ? (guesses?.[field] ?? NAMED) : NOT_SAID);
+    }
+    return said;
+  });
   return { items, list: weights.items ?? NAMED, lines };
 }
 

@@ -117,7 +117,7 @@ function readRecord<T>(
   const { values } = found;
   const record: Record<string, unknown> = {};
   for (let slot = 0; slot < values.length; slot++) record[tree.fields[slot] as string] = values[slot] ?? null;
-  for (const name of guessedNames(found, tree.fields, source)) guessed.add(name);
+  if (found.guessed) for (const name of guessedNames(found, tree.fields, source)) guessed.add(name);
   return record as T;
 }
 
@@ -212,6 +212,9 @@ function weightsOf(
   lines: ReadItems | undefined,
   source: OrderSource,
 ): Pick<OrderReading, 'weights' | 'lineWeights'> {
+  // It runs for every callback, and hardly any has a guessed name.
+  const areLinesGuessed = lines?.guessed.some(({ size }) => size > 0) ?? false;
+  if (values.guessed === undefined && !areLinesGuessed) return {};
   const weight = guessBy(source);
   const byName = (found: Iterable<string>): Record<string, Weight> =>
     Object.fromEntries(Array.from(found, (name) => [name, weight]));
@@ -220,7 +223,7 @@ function weightsOf(
   if (lines && isListGuessed(lines)) found.add('items');
   return {
     ...(found.size > 0 && { weights: byName(found) }),
-    ...(lines?.guessed.some(({ size }) => size > 0) && { lineWeights: lines.guessed.map(byName) }),
+    ...(lines && areLinesGuessed && { lineWeights: lines.guessed.map(byName) }),
   };
 }
 

@@ -410,9 +410,7 @@ export function mergeOrder(
     if (known.pollDigest !== null) updateDigest(db, orderId, null);
   }
   if (outcome !== 'held' && outcome !== 'superseded') {
-    const { items: _said, ...rest } = reading;
-    const heard = { ...observation, reading: items === undefined ? rest : { ...rest, items } };
-    noteIncomplete(db, heard, mergedOrder(known === undefined, values));
+    noteIncomplete(db, observation, mergedOrder(known === undefined, values, items));
   }
   noteStatus(db, observation, known, { outcome, status });
   return outcome;
@@ -478,13 +476,14 @@ export function previewOf(
 }
 
 /** Returns the facts of a merged order that `noteIncomplete` needs. */
-function mergedOrder(isNew: boolean, values: readonly Value[]): MergedOrder {
+function mergedOrder(isNew: boolean, values: readonly Value[], items: MergedOrder['items']): MergedOrder {
   return {
     isNew,
     status: statusIn(values),
     createdAt: (values[CREATED_AT] ?? null) as string | null,
     isScheduled: values[IS_SCHEDULED_AT] === 1,
     scheduledFor: (values[SCHEDULED_FOR_AT] ?? null) as string | null,
+    items,
   };
 }
 
