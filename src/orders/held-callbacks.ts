@@ -72,19 +72,29 @@ export function waitingStatus(
   return sqlOf(db).row<{ status: string | null; known: string | null }>(sql, orderId);
 }
 
-/** Time without a successful poll after which a second callback decides in place of a poll. */
+/** Time without a word from polls after which a second callback decides in place of a poll. */
 const POLLS_SILENT_MS = 5 * 60_000;
 
 /** SQL condition for a callback whose very text was merged before: a repetition, which says nothing new. */
 const IS_REPETITION = `EXISTS (SELECT 1 FROM order_payloads p
   WHERE p.order_id = held_notifications.order_id AND p.payload = held_notifications.payload)`;
 
-/** Returns whether callbacks have to decide, because no poll has succeeded for some minutes. */
-function arePollsSilent(db: Database.Database, nowMs: number): boolean {
-  const sql = "SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll'";
-  const polledAt = sqlOf(db).value<string | null>(sql);
-  return polledAt == null || nowMs - Date.parse(polledAt) >= POLLS_SILENT_MS;
+/**
+ * Returns whether callbacks have to decide, because no poll has succeeded for some minutes. `waitsSince` is the time since
+ * which the order's first callback waits. After as long, polls are silent about this order: they lack it, or say its status
+ * in words that the document does not have.
+ */
+function arePollsSilent(db: Database.Database, waitsSince: string | null, nowMs: number): boolean {
+  const isLongAgo = (at: string | null | undefined) =>
+    at != null && nowMs - Date.parse(at) >= POLLS_SILENT_MS;
+  if (isLongAgo(waitsSince)) return true;
+  const polledAt = sqlOf(db).value<string | null>(
+    "SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll'",
+  );
+  return polledAt == null || isLongAgo(polledAt);
 }
+
+const WAITS_SINCE = `(SELECT min(w.received_at) FROM held_notifications w WHERE w.order_id = @orderId AND w.${WAITS})`;
 
 /**
  * Returns the status of the callback that was held last for the order, if callbacks have to decide; otherwise null. A
@@ -94,8 +104,9 @@ export function statusHeldBefore(
   db: Database.Database,
   { reading: { orderId }, raw, observedAtMs }: OrderObservation,
 ): string | null {
-  if (!arePollsSilent(db, observedAtMs)) return null;
   const sql = sqlOf(db);
+  const waitsSince = sql.value<string | null>(`SELECT ${WAITS_SINCE}`, { orderId }) ?? null;
+  if (waitsSince === null || !arePollsSilent(db, waitsSince, observedAtMs)) return null;
   const merged = 'SELECT 1 FROM order_payloads WHERE order_id = ? AND payload = ?';
   if (sql.row(merged, orderId, raw) !== undefined) return null;
   const newest = `SELECT status FROM held_notifications WHERE order_id = ? AND ${WAITS} AND NOT ${IS_REPETITION}
@@ -120,13 +131,18 @@ export interface WaitingCallback {
  * in which they were held.
  */
 export function waitingTogether(db: Database.Database, nowMs: number): Map<string, WaitingCallback[]> {
-  if (!arePollsSilent(db, nowMs)) return new Map();
   const sql = `SELECT order_id AS orderId, held_notifications.status AS status, orders.status AS known,
-      received_at AS receivedAt, held_notifications.payload AS payload
+      received_at AS receivedAt, held_notifications.payload AS payload,
+      ${WAITS_SINCE.replace('@orderId', 'held_notifications.order_id')} AS waitsSince
     FROM held_notifications JOIN orders USING (order_id) WHERE ${WAITS} AND NOT ${IS_REPETITION}
     ORDER BY held_id`;
-  const orders = Map.groupBy(sqlOf(db).rows<WaitingCallback>(sql), ({ orderId }) => orderId);
-  return new Map([...orders].filter(([, waiting]) => waiting.length > 1));
+  const rows = sqlOf(db).rows<WaitingCallback & { waitsSince: string }>(sql);
+  const orders = Map.groupBy(rows, ({ orderId }) => orderId);
+  return new Map(
+    [...orders].filter(
+      ([, waiting]) => waiting.length > 1 && arePollsSilent(db, waiting[0]?.waitsSince ?? null, nowMs),
+    ),
+  );
 }
 
 /** An order about which callbacks contradict what is known. */

@@ -160,6 +160,8 @@ class World {
   /** Texts of callbacks that were applied. */
   readonly #applied = new Set<string>();
   #waiting: Said[] = [];
+  /** When each text began to wait. */
+  readonly #heldMs = new Map<string, number>();
   #polledMs: number;
   readonly #known: Partial<Record<Field, Known>> = {};
   /** True if the known lines are those of a list by names of the document. */
@@ -213,6 +215,7 @@ class World {
     if (doesWait) {
       this.#waiting = this.#waiting.filter(({ text }) => text !== said.text);
       this.#waiting.push(said);
+      this.#heldMs.set(said.text, this.#clock.nowMs());
       expect(this.#order).toEqual(before);
       return false;
     }
@@ -226,12 +229,14 @@ class World {
   #doesWait(before: MirroredOrder | undefined, { status, text }: Said): boolean {
     if (before === undefined || status == null || !waits(before.status, status, this.#isOld(before)))
       return false;
-    if (!this.#areSilent || this.#applied.has(text)) return true;
+    if (!this.#areSilent(this.#waiting) || this.#applied.has(text)) return true;
     return !goesOnFrom(before.status, this.#witnesses.at(-1)?.status, status);
   }
 
-  get #areSilent(): boolean {
-    return this.#clock.nowMs() - this.#polledMs >= SILENT_MS;
+  /** Whether no poll succeeded for long, or none settled for as long what waits. */
+  #areSilent(waiting: readonly Said[]): boolean {
+    const since = Math.min(this.#polledMs, ...waiting.map(({ text }) => this.#heldMs.get(text) ?? Infinity));
+    return this.#clock.nowMs() - since >= SILENT_MS;
   }
 
   /** Callbacks that wait and are no repetitions. */
@@ -288,7 +293,7 @@ class World {
     const before = this.#order;
     health.report('orders.poll', 'failing', 'The platform answers 500.', 'platform-error');
     await health.flush();
-    const witnesses = this.#areSilent ? this.#witnesses : [];
+    const witnesses = this.#areSilent(this.#waiting) ? this.#witnesses : [];
     const at = witnesses.findIndex(
       ({ status }, i) => i > 0 && goesOnFrom(before?.status ?? null, witnesses[i - 1]?.status, status ?? ''),
     );

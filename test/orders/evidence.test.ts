@@ -338,6 +338,27 @@ describe('where polls fail', () => {
     expect(await mirror.judgeHeldAgain()).toEqual([]);
   });
 
+  it('two that waited five minutes are believed, if polls say of the order no status of the document', async () => {
+    const { mirror, clock } = await failed();
+    const polled = async () => {
+      await hear(mirror, 'poll', { ...order({ status: 'PENDIENTE' }) });
+      mirror.health.ok('orders.poll');
+      await mirror.health.flush();
+    };
+    for (const status of ['payment-approved', 'picker-pending'])
+      expect(await hear(mirror, 'webhook', order({ status }), clock.nowMs())).toBe('held');
+    for (let minutes = 0; minutes < 4; minutes += 2) {
+      await clock.advance(2 * MINUTE_MS);
+      await polled();
+      expect(await mirror.judgeHeldAgain()).toEqual([]);
+    }
+    expect(mirror.orders.get(ID)?.status).toBe('payment-canceled');
+    await clock.advance(MINUTE_MS);
+    await polled();
+    expect(await mirror.judgeHeldAgain()).toEqual([ID]);
+    expect(mirror.orders.get(ID)?.status).toBe('picker-pending');
+  });
+
   it('one that waits, or two that contradict each other, are not believed however long polls are silent', async () => {
     const { mirror, clock } = await failed();
     await hear(mirror, 'webhook', order({ status: 'picker-pending' }), at(1));
