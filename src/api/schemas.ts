@@ -125,7 +125,13 @@ export const orderPath = z.strictObject({ orderId: z.string().min(1) });
 export const orderAnswer = z.object({
   order,
   acknowledged: z
-    .object({ at: isoTime, source: z.string().describe('Way in: inbox, http or cli') })
+    .object({
+      at: isoTime,
+      source: z.string().describe('Way in: inbox, http or cli'),
+      without: z
+        .array(whole)
+        .describe('Numbers of the lines that it left out; the order is still to be booked'),
+    })
     .nullable()
     .describe('When the POS took it; null: it has not told'),
   payload: z

@@ -144,7 +144,8 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
     asOf: string | null;
     without: string | null;
   }>(
-    `SELECT u.order_id AS orderId, a.without, coalesce(min(a.source = 'cli'), 0) AS isTyped, (
+    // Of an order that moved, the newest acknowledgement: SQLite takes the columns of a from the row with the maximum.
+    `SELECT u.order_id AS orderId, a.without, max(a.acked_at), coalesce(a.source = 'cli', 0) AS isTyped, (
        SELECT CASE WHEN o.seq <= a.seq THEN o.updated_at ELSE (SELECT max(e.observed_at) FROM order_events e
          WHERE e.order_id = o.order_id AND e.seq <= a.seq) END
        FROM orders o WHERE o.order_id = u.order_id AND a.seq IS NOT NULL) AS asOf

@@ -361,9 +361,15 @@ export function bookWaiting({
       : undefined;
     // The store is not always the branch's id: the branch may be renamed, or a person may have assigned the order.
     const lines = without === null ? undefined : (JSON.parse(without) as number[]);
-    reservations.acknowledge([{ orderId, seq: seq ?? undefined, without: lines }], source, {
+    const [answer] = reservations.acknowledge([{ orderId, seq: seq ?? undefined, without: lines }], source, {
       branch: { name: store ?? '', subsidiaryId },
     });
+    if (answer?.state !== 'rejected') continue;
+    const refused: Result = {
+      ...{ change: 0, state: 'rejected', refusedAck: orderId },
+      message: answer.message ?? '',
+    };
+    addToFeed(db, branch, 'result', refused, { at: isoUtc(clock.nowMs()) });
   }
   for (const { orderId, branch } of heard) {
     sqlOf(db).run('DELETE FROM waiting_acks WHERE order_id = ? AND branch = ?', orderId, branch);

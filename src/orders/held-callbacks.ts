@@ -72,29 +72,43 @@ export function waitingStatus(
   return sqlOf(db).row<{ status: string | null; known: string | null }>(sql, orderId);
 }
 
-/** Time without a word from polls after which a second callback decides in place of a poll. */
+/** Time without a successful poll after which a second callback decides in place of a poll. */
 const POLLS_SILENT_MS = 5 * 60_000;
+/**
+ * Time after which polls that succeed have had the chance to settle what waits: an order of the last days is polled
+ * within minutes, an older one within the hour.
+ */
+const UNSETTLED_MS = 15 * 60_000;
+const UNSETTLED_OLD_MS = 75 * 60_000;
+const OLD_AFTER_MS = 30 * 24 * 3_600_000;
 
 /** SQL condition for a callback whose very text was merged before: a repetition, which says nothing new. */
 const IS_REPETITION = `EXISTS (SELECT 1 FROM order_payloads p
   WHERE p.order_id = held_notifications.order_id AND p.payload = held_notifications.payload)`;
 
+/** Since when the first of an order's callbacks waits, and when the order was placed. */
+interface Waiting {
+  waitsSince: string;
+  createdAt: string | null;
+}
+
 /**
- * Returns whether callbacks have to decide, because no poll has succeeded for some minutes. `waitsSince` is the time since
- * which the order's first callback waits. After as long, polls are silent about this order: they lack it, or say its status
- * in words that the document does not have.
+ * Returns whether callbacks have to decide about an order: no poll has succeeded for some minutes, or those that
+ * succeeded are silent about it, because they lack it or say its status in words that the document does not have.
  */
-function arePollsSilent(db: Database.Database, waitsSince: string | null, nowMs: number): boolean {
-  const isLongAgo = (at: string | null | undefined) =>
-    at != null && nowMs - Date.parse(at) >= POLLS_SILENT_MS;
-  if (isLongAgo(waitsSince)) return true;
+function arePollsSilent(db: Database.Database, { waitsSince, createdAt }: Waiting, nowMs: number): boolean {
+  const createdMs = Date.parse(createdAt ?? '');
+  const isOld = !(nowMs - createdMs < OLD_AFTER_MS);
+  if (nowMs - Date.parse(waitsSince) >= (isOld ? UNSETTLED_OLD_MS : UNSETTLED_MS)) return true;
   const polledAt = sqlOf(db).value<string | null>(
     "SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll'",
   );
-  return polledAt == null || isLongAgo(polledAt);
+  return polledAt == null || nowMs - Date.parse(polledAt) >= POLLS_SILENT_MS;
 }
 
-const WAITS_SINCE = `(SELECT min(w.received_at) FROM held_notifications w WHERE w.order_id = @orderId AND w.${WAITS})`;
+const WAITING_OF = `SELECT min(received_at) AS waitsSince,
+    (SELECT created_at FROM orders o WHERE o.order_id = held_notifications.order_id) AS createdAt
+  FROM held_notifications WHERE ${WAITS}`;
 
 /**
  * Returns the status of the callback that was held last for the order, if callbacks have to decide; otherwise null. A
@@ -105,8 +119,8 @@ export function statusHeldBefore(
   { reading: { orderId }, raw, observedAtMs }: OrderObservation,
 ): string | null {
   const sql = sqlOf(db);
-  const waitsSince = sql.value<string | null>(`SELECT ${WAITS_SINCE}`, { orderId }) ?? null;
-  if (waitsSince === null || !arePollsSilent(db, waitsSince, observedAtMs)) return null;
+  const waiting = sql.row<Waiting>(`${WAITING_OF} AND order_id = ? GROUP BY order_id`, orderId);
+  if (waiting === undefined || !arePollsSilent(db, waiting, observedAtMs)) return null;
   const merged = 'SELECT 1 FROM order_payloads WHERE order_id = ? AND payload = ?';
   if (sql.row(merged, orderId, raw) !== undefined) return null;
   const newest = `SELECT status FROM held_notifications WHERE order_id = ? AND ${WAITS} AND NOT ${IS_REPETITION}
@@ -131,18 +145,19 @@ export interface WaitingCallback {
  * in which they were held.
  */
 export function waitingTogether(db: Database.Database, nowMs: number): Map<string, WaitingCallback[]> {
+  const silent = sqlOf(db)
+    .rows<Waiting & { orderId: string }>(
+      `${WAITING_OF.replace('SELECT', 'SELECT order_id AS orderId,')} GROUP BY order_id HAVING count(*) > 1`,
+    )
+    .filter((waiting) => arePollsSilent(db, waiting, nowMs));
+  if (silent.length === 0) return new Map();
   const sql = `SELECT order_id AS orderId, held_notifications.status AS status, orders.status AS known,
-      received_at AS receivedAt, held_notifications.payload AS payload,
-      ${WAITS_SINCE.replace('@orderId', 'held_notifications.order_id')} AS waitsSince
+      received_at AS receivedAt, held_notifications.payload AS payload
     FROM held_notifications JOIN orders USING (order_id) WHERE ${WAITS} AND NOT ${IS_REPETITION}
-    ORDER BY held_id`;
-  const rows = sqlOf(db).rows<WaitingCallback & { waitsSince: string }>(sql);
-  const orders = Map.groupBy(rows, ({ orderId }) => orderId);
-  return new Map(
-    [...orders].filter(
-      ([, waiting]) => waiting.length > 1 && arePollsSilent(db, waiting[0]?.waitsSince ?? null, nowMs),
-    ),
-  );
+      AND order_id IN (SELECT value FROM json_each(?)) ORDER BY held_id`;
+  const ids = JSON.stringify(silent.map(({ orderId }) => orderId));
+  const orders = Map.groupBy(sqlOf(db).rows<WaitingCallback>(sql, ids), ({ orderId }) => orderId);
+  return new Map([...orders].filter(([, waiting]) => waiting.length > 1));
 }
 
 /** An order about which callbacks contradict what is known. */

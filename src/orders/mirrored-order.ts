@@ -101,7 +101,9 @@ export type OrderModifier = OrderItem['modifiers'][number];
 export const orderToBook = order.extend({
   acknowledgedAt: isoTime
     .nullable()
-    .describe('null: never; else the POS acknowledged it as it was before an edit that takes something else'),
+    .describe(
+      'null: never; else the POS acknowledged it before an edit that takes something else, or left lines out',
+    ),
 });
 
 export type OrderToBook = z.output<typeof orderToBook>;

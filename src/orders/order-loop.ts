@@ -94,7 +94,7 @@ interface OrderLoopOptions {
    * poll is a wide one.
    */
   newGaps: (report: PollReport) => number[];
-  /** Judges the callbacks that wait, because a poll that should decide about them failed. May throw `storage-…`. */
+  /** Judges the callbacks that wait, because polls may not have decided about them. May throw `storage-…`. */
   judgeHeld: () => Promise<void>;
   /** Returns false while no call can succeed until a person brings new tokens. */
   mayCall: () => boolean;
@@ -154,7 +154,7 @@ export class OrderLoop {
       beat();
       if (this.#lockedOut()) this.#dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
       else await this.#once(signal);
-      if (this.#failures > 0 && !signal.aborted) await this.#judgeHeld();
+      if (!signal.aborted) await this.#judgeHeld();
       await this.#waker.until(() => this.#due(), signal, beat);
     }
   }

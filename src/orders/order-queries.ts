@@ -140,9 +140,10 @@ export function orderHistory(db: Database.Database, orderId: string): OrderHisto
 }
 
 export function acknowledgementOf(db: Database.Database, orderId: string): OrderHistory['acknowledged'] {
-  const sql =
-    'SELECT acked_at AS at, source FROM order_acks WHERE order_id = ? ORDER BY acked_at DESC LIMIT 1';
-  return sqlOf(db).row<{ at: string; source: string }>(sql, orderId) ?? null;
+  const sql = `SELECT acked_at AS at, source, without FROM order_acks
+    WHERE order_id = ? ORDER BY acked_at DESC LIMIT 1`;
+  const row = sqlOf(db).row<{ at: string; source: string; without: string | null }>(sql, orderId);
+  return row ? { ...row, without: JSON.parse(row.without ?? '[]') as number[] } : null;
 }
 
 const BOARD = `SELECT ${columnsAs([

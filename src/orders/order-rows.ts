@@ -394,6 +394,9 @@ export function mergeOrder(
       sqlOf(db).run('DELETE FROM order_item_modifiers WHERE order_id = ?', orderId);
     }
     if (items && !(known && sameItems)) insertItems(db, orderId, items, places);
+    // The POS may have noted the numbers of lines.
+    if (hasSameLines && !sameItems && items)
+      sql.run('UPDATE orders SET numbers_seq = ? WHERE order_id = ?', Number(seq), orderId);
     // The feed gets the whole order, so that a branch that lacks the order needs nothing more.
     feedOrder(db, () => {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;

@@ -222,8 +222,8 @@ export interface OrderFilter {
 export interface OrderHistory {
   /** Events of the order, oldest first. Old events of a long-lived order may have been deleted. */
   events: OrderEvent[];
-  /** When a POS acknowledged the order, and by which interface; null if none did. */
-  acknowledged: { at: string; source: string } | null;
+  /** When a POS acknowledged the order, by which interface, and which lines it left out; null if none did. */
+  acknowledged: { at: string; source: string; without: number[] } | null;
   /** Why the last acknowledgement by SQL was refused; null if a later one was accepted. */
   refused: { at: string; seq: number | null; message: string } | null;
 }

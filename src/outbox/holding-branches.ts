@@ -119,15 +119,17 @@ export class HoldingBranches {
       until: nowMs + editHoldMs,
     };
     const isOfBranch = "@key IN ('', subsidiary_id)";
+    // Lines that the POS left out by name are in no count.
+    const isNotLeftOut = 'order_id NOT IN (SELECT order_id FROM order_acks WHERE without IS NOT NULL)';
     this.#sql.run(
-      `UPDATE stock_steps SET booked_version = 0 WHERE booked_version IS NULL AND ${isOfBranch}
+      `UPDATE stock_steps SET booked_version = 0 WHERE booked_version IS NULL AND ${isOfBranch} AND ${isNotLeftOut}
          AND order_id NOT IN (SELECT order_id FROM orders INDEXED BY orders_open
            WHERE ${IS_OPEN} AND (coalesce(to_book_since, updated_at) >= @from OR NOT @isAuto))`,
       facts,
     );
     this.#sql.run(
       `UPDATE stock_steps SET held_until_ms = coalesce(held_until_ms, @until)
-         WHERE @isAuto AND booked_version IS NULL AND ${isOfBranch}`,
+         WHERE @isAuto AND booked_version IS NULL AND ${isOfBranch} AND ${isNotLeftOut}`,
       facts,
     );
     this.#sql.run(

@@ -81,7 +81,7 @@ CREATE TABLE order_acks (
   -- The event of the order feed up to which the POS has booked the order; NULL: the newest.
   seq NUMERIC,
   -- The lines of the order that the POS has not booked: their numbers, as in 2 or '2,3'; NULL: it has booked all.
-  without,
+  without NUMERIC,
   change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
   inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
   CONSTRAINT "change_key was used before" UNIQUE (change_key),
@@ -91,7 +91,7 @@ CREATE TABLE order_acks (
     CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991)),
   -- Only functions that every SQLite has: trim leaves nothing of a text of line numbers.
   CONSTRAINT "without must be line numbers, such as 2,3" CHECK (without IS NULL OR (typeof(without) = 'integer' AND without > 0)
-    OR (typeof(without) = 'text' AND trim(without, '0123456789,[] ') = '' AND trim(without, ',[] 0') <> '')),
+    OR (typeof(without) = 'text' AND trim(without, '0123456789,[] ') = '' AND (trim(without, ',[] 0') <> '' OR replace(without, ' ', '') = '[]'))),
   CONSTRAINT "without must have 1000 characters at most" CHECK (without IS NULL OR length(without) <= 1000),
   CONSTRAINT "order_id must have 200 characters at most" CHECK (length(order_id) <= 200),
   CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),

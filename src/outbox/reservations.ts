@@ -49,6 +49,8 @@ type StepKey = Omit<StockQty, 'qty'> & { seq: number; part: number };
 interface Booking {
   steps: (StockQty & StepKey)[];
   leftOut: { step: StepKey; qty: number }[];
+  /** Whether lines were left out, even if nothing is known of what they take. */
+  areSomeLeft: boolean;
 }
 
 type FeedStep = Omit<OrderEvent, 'source'>;
@@ -56,6 +58,8 @@ type FeedStep = Omit<OrderEvent, 'source'>;
 interface MirroredOrder {
   /** Event at which the order's store, or the stock that its lines take, last changed. */
   linesSeq: number;
+  /** Event at which the numbers of the lines last changed; not before `linesSeq`. */
+  numbersSeq: number;
   store: string | null;
   createdAt: string | null;
 }
@@ -238,24 +242,29 @@ export class Reservations {
       }
       const asOf = seq ?? Math.max(newestAt(handedAt), firstSeq);
       const store = branch?.name ?? this.#storeAsOf(orderId, order, asOf);
-      const fault = this.#faultOfLines(orderId, without, { asOf, linesSeq: order.linesSeq });
+      const fault = this.#faultOfLines(orderId, without, { asOf, numbersSeq: order.numbersSeq });
       if (fault !== undefined) return rejected(fault);
+      this.#sql.run(`DELETE FROM refused_acks WHERE ${REFUSED_ACKS_OF}`, { orderId });
+      const left = this.#leftOutOf(orderId, store, order, without);
+      if (left === undefined) return { orderId, state: 'known' };
       const waits = beforeInbox !== undefined;
-      const booking = this.#toBook(orderId, asOf, branch, without);
+      const booking = this.#toBook(orderId, asOf, branch, left);
       const isNews = booksPieces(booking) && !(waits && this.#waits(orderId, store, asOf));
       if (!waits) this.#book(orderId, asOf, booking, handedAt ?? at);
-      // Of the same event, an acknowledgement only adds to what was booked.
-      const isWithoutNews = `(@asOf > coalesce(seq, -1) OR (@asOf = seq AND without IS NOT NULL))`;
       const ack = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, waits_since, without)
           VALUES (@orderId, @store, @at, @source, @asOf, @waitsSince, @without)
         ON CONFLICT (order_id, branch) DO UPDATE SET acked_at = @at, source = @source, seq = max(coalesce(seq, 0), @asOf),
           edited_seq = CASE WHEN edited_seq > @asOf THEN edited_seq END,
           waits_since = CASE WHEN coalesce(seq, 0) <= @asOf THEN @waitsSince ELSE waits_since END,
-          without = CASE WHEN ${isWithoutNews} THEN @without ELSE without END
-          WHERE @isNews OR seq IS NULL OR edited_seq <= @asOf OR (without IS NOT @without AND ${isWithoutNews})`;
-      const lines = without.length === 0 ? null : JSON.stringify([...new Set(without)].sort((a, b) => a - b));
-      const facts = { orderId, store, at, source, asOf, isNews: Number(isNews), without: lines };
-      this.#sql.run(`DELETE FROM refused_acks WHERE ${REFUSED_ACKS_OF}`, { orderId });
+          without = CASE WHEN @isOfLines THEN @without ELSE without END
+          WHERE @isNews OR seq IS NULL OR edited_seq <= @asOf OR (@isOfLines AND without IS NOT @without)`;
+      const facts = {
+        ...{ orderId, store, at, source, asOf },
+        isNews: Number(isNews),
+        // An acknowledgement as of an event before the present lines says nothing of them.
+        isOfLines: Number(asOf >= order.linesSeq),
+        without: left.length === 0 ? null : JSON.stringify(left),
+      };
       return {
         orderId,
         state:
@@ -280,15 +289,36 @@ export class Reservations {
       : `${word} is an order number, not an orderId. Orders with that number have the orderIds ${ids}: acknowledge the right one.`;
   }
 
+  /**
+   * Returns the lines that an acknowledgement leaves out, beside the one before it: of the same lines, each only adds to
+   * what is booked. Returns undefined if all of them are booked or will be, so that it changes nothing.
+   */
+  #leftOutOf(
+    orderId: string,
+    store: string,
+    { linesSeq, numbersSeq }: MirroredOrder,
+    without: readonly number[],
+  ): number[] | undefined {
+    const lines = [...new Set(without)].sort((one, other) => one - other);
+    if (lines.length === 0) return lines;
+    const text = 'SELECT seq, without FROM order_acks WHERE order_id = ? AND branch = ?';
+    const before = this.#sql.row<Pick<StoredAck, 'seq' | 'without'>>(text, orderId, store);
+    if (before?.seq == null) return lines;
+    if (before.without === null) return before.seq >= linesSeq ? undefined : lines;
+    if (before.seq < numbersSeq) return lines;
+    const open = linesIn(before.without);
+    return lines.filter((line) => open.includes(line));
+  }
+
   /** Returns why these lines cannot be left out of an acknowledgement; undefined if they can. */
   #faultOfLines(
     orderId: string,
     without: readonly number[],
-    { asOf, linesSeq }: { asOf: number; linesSeq: number },
+    { asOf, numbersSeq }: { asOf: number; numbersSeq: number },
   ): string | undefined {
     if (without.length === 0) return undefined;
-    if (linesSeq > asOf) {
-      return `Event ${linesSeq} changed the order's lines, after event ${asOf}. Read the order again, and acknowledge it as of event ${linesSeq} or a later one.`;
+    if (numbersSeq > asOf) {
+      return `Event ${numbersSeq} changed the order's lines, after event ${asOf}. Read the order again, and acknowledge it as of event ${numbersSeq} or a later one.`;
     }
     const lines = this.#sql.values<number>(
       'SELECT line FROM order_items WHERE order_id = ? ORDER BY line',
@@ -336,7 +366,7 @@ export class Reservations {
     );
     for (const { orderId, branch, seq, ackedAt, without } of waiting) {
       // The lines of a later edit have other numbers; its POS acknowledges it again.
-      const isStale = without !== null && (this.#order(orderId)?.linesSeq ?? 0) > (seq ?? 0);
+      const isStale = without !== null && (this.#order(orderId)?.numbersSeq ?? 0) > (seq ?? 0);
       if (seq !== null && !isStale) {
         this.#book(orderId, seq, this.#toBook(orderId, seq, undefined, linesIn(without)), ackedAt);
       }
@@ -357,7 +387,7 @@ export class Reservations {
   }
 
   /** Books an order's steps up to an event, and limits how long later ones are held. */
-  #book(orderId: string, asOf: number, { steps, leftOut }: Booking, ackedAt: string): void {
+  #book(orderId: string, asOf: number, { steps, leftOut, areSomeLeft }: Booking, ackedAt: string): void {
     // A POS may have written anything as the time of its row.
     const bookedMs = Date.parse(ackedAt) || this.#clock.nowMs();
     for (const step of steps) {
@@ -367,6 +397,10 @@ export class Reservations {
       this.#touch(step);
     }
     for (const { step, qty } of leftOut) this.#leaveOut(orderId, step, qty);
+    // What the POS left out by name is in no count, however late that comes.
+    const forGood = `UPDATE stock_steps SET held_until_ms = NULL WHERE order_id = ? AND seq <= ?
+      AND booked_version IS NULL AND held_until_ms IS NOT NULL`;
+    if (areSomeLeft) this.#sql.run(forGood, orderId, asOf);
     const later = `UPDATE stock_steps SET held_until_ms = ? WHERE order_id = ? AND seq > ? AND booked_version IS NULL
       AND held_until_ms IS NULL`;
     this.#sql.run(later, this.#clock.nowMs() + this.#editHoldMs, orderId, asOf);
@@ -400,13 +434,13 @@ export class Reservations {
        ORDER BY seq, part`,
       { orderId, asOf, branch: branch?.subsidiaryId ?? null, takes: this.#known(orderId)?.takes ?? 0 },
     );
-    if (without.length === 0) return { steps, leftOut: [] };
+    if (without.length === 0) return { steps, leftOut: [], areSomeLeft: false };
     const unknown = this.#lines.ofLines(orderId, without);
-    const booking: Booking = { steps: [], leftOut: [] };
+    const booking: Booking = { steps: [], leftOut: [], areSomeLeft: true };
     for (const [key, some] of Map.groupBy(steps, qtyKey)) {
       const unbooked = sumOf(some);
       let left = Math.max(0, Math.min(unknown.get(key)?.qty ?? 0, unbooked));
-      if (left > 0 && left === unbooked) continue;
+      if (left > 0 && left === unbooked && some.every(({ qty }) => qty >= 0)) continue;
       // Nobody knows with which event a line came. A count that is too old for the newest steps keeps more back if those
       // are the ones that it should contain.
       for (const step of some) {
@@ -486,6 +520,8 @@ export class Reservations {
     const otherId =
       store === null ? null : (this.#branches.externalIdOf(store) ?? this.#branches.idOf(store));
     this.#carryAck(orderId, store, otherId);
+    // An acknowledgement from before the order named its store.
+    this.#carryAck(orderId, store, '');
     const known = this.#known(orderId);
     const takes = Number(!takesNothing(status));
     const isBegun = previousStatus !== null;
@@ -576,7 +612,7 @@ export class Reservations {
     const isEdit = !isAcked && ack !== undefined;
     // A line that the POS left out may get its product only now.
     const isLeftOut =
-      isBooked && ack?.without != null && (this.#order(orderId)?.linesSeq ?? 0) <= (ack.seq ?? 0);
+      isBooked && ack?.without != null && (this.#order(orderId)?.numbersSeq ?? 0) <= (ack.seq ?? 0);
     const unknown: Quantities = isLeftOut ? this.#lines.ofLines(orderId, linesIn(ack.without)) : new Map();
     for (const [key, place] of stocks) {
       const qty = delta.get(key)?.qty ?? 0;
@@ -597,7 +633,8 @@ export class Reservations {
           bookedMs: seq === 0 ? 0 : Date.parse(ack?.ackedAt ?? '') || 0,
           placedMs: order.placedMs,
           isFirst: Number(order.takes === 1 && order.firstSeq === seq && !belowZero.has(key)),
-          heldUntilMs: isEdit ? this.#clock.nowMs() + this.#editHoldMs : null,
+          // A POS that leaves lines out acknowledges again.
+          heldUntilMs: isEdit && ack.without === null ? this.#clock.nowMs() + this.#editHoldMs : null,
         },
       );
       const leftOut = unknown.get(key)?.qty ?? 0;
@@ -646,7 +683,8 @@ export class Reservations {
 
   #order(orderId: string): MirroredOrder | undefined {
     const columns =
-      'coalesce(lines_seq, seq) AS linesSeq, store_external_id AS store, created_at AS createdAt';
+      'coalesce(lines_seq, seq) AS linesSeq, max(coalesce(lines_seq, seq), coalesce(numbers_seq, 0)) AS numbersSeq, ' +
+      'store_external_id AS store, created_at AS createdAt';
     return this.#sql.row(`SELECT ${columns} FROM orders WHERE order_id = ?`, orderId);
   }
 

@@ -181,7 +181,7 @@ function keepUnsent(unsent: KnownSince['unsent'], staging: string): void {
 function acksToRestore(staging: string, acks: KnownSince['acks'], newestSeq: number): Ack[] {
   const file = join(staging, ACKS_FILE);
   const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : [];
-  return [
+  const all: Ack[] = [
     ...lines.map((line) => ackSchema.parse(JSON.parse(line))),
     ...acks.map(({ orderId, seq, without }) => ({
       orderId,
@@ -189,13 +189,20 @@ function acksToRestore(staging: string, acks: KnownSince['acks'], newestSeq: num
       seq: seq ?? undefined,
       ...(without && { without: JSON.parse(without) as number[] }),
     })),
-  ].map(({ orderId, key, seq, without }: Ack) => ({
-    orderId,
-    ...(without && { without }),
-    key: key.replace(/^ack:/, ''),
-    // The number of an event after the backup is left out, because the event gets another number when it arrives again.
-    ...(seq !== undefined && seq <= newestSeq && { seq }),
-  }));
+  ];
+  const isKnown = (seq: number | undefined) => seq !== undefined && seq <= newestSeq;
+  return (
+    all
+      // The numbers of lines count as of an event that the restored mirror may lack. That order is still to be booked.
+      .filter(({ seq, without }) => without === undefined || isKnown(seq))
+      .map(({ orderId, key, seq, without }) => ({
+        orderId,
+        ...(without && { without }),
+        key: key.replace(/^ack:/, ''),
+        // The number of an event after the backup is left out, because the event gets another number when it arrives again.
+        ...(isKnown(seq) && { seq }),
+      }))
+  );
 }
 
 /**

@@ -111,8 +111,10 @@ export type KnownSince = z.infer<typeof knownSinceSchema>;
 
 /** Maximum number of changes without an answer in a differential backup: the whole inventory of a large shop. */
 const UNSENT_MAX = 200_000;
-const ACKED = `SELECT order_id AS orderId, max(seq) AS seq, without FROM order_acks WHERE acked_at >= ?
-  GROUP BY order_id ORDER BY min(acked_at)`;
+// Of an order in two branches, the newest one: SQLite takes the other columns from the row with the maximum.
+const ACKED = `SELECT orderId, seq, without FROM (
+    SELECT order_id AS orderId, seq, without, max(acked_at) AS ackedAt FROM order_acks WHERE acked_at >= ? GROUP BY order_id)
+  ORDER BY ackedAt`;
 const UNSENT = `SELECT kind, body, sku, named, counted_at AS countedAt, created_at AS at FROM outbox
   WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version DESC LIMIT ?`;
 

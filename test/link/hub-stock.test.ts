@@ -254,3 +254,20 @@ it('a hub leaves out the lines that the POS of a branch left out, until it ackno
   expect(open()).toEqual([{ branch: 'B1', without: null }]);
   expect(hub.rows('SELECT order_id FROM orders_to_book')).not.toContainEqual({ order_id: idOf(1) });
 });
+
+it('a hub says to the branch why it refuses lines that an edit renumbered', async () => {
+  const chain = await openChain();
+  const { hub, branches, settle } = chain;
+  const [one] = branches;
+  await hub.sweep([TEA]);
+  await orderOfEach(chain, 1);
+  await one.services.outbox.acknowledge([{ orderId: idOf(1), without: [2] }], 'http');
+  await hub.services.stores.write(({ db }) =>
+    db.prepare('UPDATE orders SET numbers_seq = 1000 WHERE order_id = ?').run(idOf(1)),
+  );
+  await settle();
+  expect(hub.rows('SELECT without FROM order_acks')).toEqual([]);
+  const refused = one.rows<{ message: string }>('SELECT message FROM refused_acks');
+  expect(refused).toEqual([{ message: expect.stringContaining("Event 1000 changed the order's lines") }]);
+  expect(one.rows('SELECT order_id FROM orders_to_book')).toEqual([{ order_id: idOf(1) }]);
+});

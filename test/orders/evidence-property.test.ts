@@ -34,6 +34,7 @@ import { heldNotifications, openTestMirror } from './open-test-mirror.ts';
 const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
 const SILENT_MS = 5 * MINUTE_MS;
+const UNSETTLED_MS = 15 * MINUTE_MS;
 const spellings = compileSpellings(CONFIGURED.spellings, undefined, CONFIGURED.statuses);
 
 /** One thing that happens. `back`: how many versions ago the callback was made that arrives. */
@@ -233,10 +234,11 @@ class World {
     return !goesOnFrom(before.status, this.#witnesses.at(-1)?.status, status);
   }
 
-  /** Whether no poll succeeded for long, or none settled for as long what waits. */
+  /** Whether no poll succeeded for five minutes, or none settled for a quarter of an hour what waits. */
   #areSilent(waiting: readonly Said[]): boolean {
-    const since = Math.min(this.#polledMs, ...waiting.map(({ text }) => this.#heldMs.get(text) ?? Infinity));
-    return this.#clock.nowMs() - since >= SILENT_MS;
+    const nowMs = this.#clock.nowMs();
+    const since = Math.min(...waiting.map(({ text }) => this.#heldMs.get(text) ?? Infinity));
+    return nowMs - this.#polledMs >= SILENT_MS || nowMs - since >= UNSETTLED_MS;
   }
 
   /** Callbacks that wait and are no repetitions. */

@@ -59,7 +59,11 @@ describe('the inbox file', () => {
     db.exec("INSERT INTO stock_changes (sku, qty, subsidiary_external_id) VALUES ('10', 0, 'B1')");
     db.exec("INSERT INTO product_changes (sku, price, description) VALUES (10, 1990, '')");
     db.exec("INSERT INTO order_acks (order_id) VALUES ('o1')");
-    db.exec("INSERT INTO order_acks (order_id, without) VALUES ('o2', 2), ('o3', '2,3'), ('o4', '[1, 12]')");
+    db.exec(
+      "INSERT INTO order_acks (order_id, without) VALUES ('o2', 2), ('o3', '2,3'), ('o4', '[1, 12]'), ('o5', '[]')",
+    );
+    // A driver may bind every number as a double.
+    db.prepare("INSERT INTO order_acks (order_id, without) VALUES ('o6', ?)").run(2);
     const { changes, acks, more } = inbox.read();
     expect(changes.map(({ kind, value, reference }) => [kind, value, reference])).toEqual([
       ['stock', { externalId: '12', qty: 2.5, show: true }, 'doc 7'],
@@ -71,6 +75,8 @@ describe('the inbox file', () => {
       ['o2', [2]],
       ['o3', [2, 3]],
       ['o4', [1, 12]],
+      ['o5', []],
+      ['o6', [2]],
     ]);
     expect(more).toBe(false);
   });

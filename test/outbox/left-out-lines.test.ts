@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import { orderHistory, ordersToBook } from '../../src/orders/order-queries.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { holding, send } from './held-back-steps.ts';
-import { order, type outgoing, product } from './outbox-fixture.ts';
+import { HOLDING, holding, send } from './held-back-steps.ts';
+import { order, outgoing, product } from './outbox-fixture.ts';
 import { TEA } from './swept-outbox.ts';
 
 type Out = ReturnType<typeof outgoing>;
@@ -192,4 +192,147 @@ it('waits for the inbox as every acknowledgement does, and then leaves the same 
   out.intake.inboxWasEmpty(nowIso());
   while (send(out).length > 0);
   expect(offered(out)).toEqual({ A: 18, B: 29 });
+});
+
+const HALF_HOUR_MS = 31 * 60_000;
+
+it('never sells a line that was left out, however late it is counted', () => {
+  const edited = holding();
+  count(edited, { A: 20, B: 30 });
+  paid(edited, [['A', 2]]);
+  acknowledge(edited, []);
+  paid(edited, [
+    ['A', 2],
+    ['B', 5],
+  ]);
+  acknowledge(edited, [2]);
+  edited.clock.jumpWall(HALF_HOUR_MS);
+  count(edited, { B: 30 });
+  expect(offered(edited)).toEqual({ A: 18, B: 25 });
+
+  const late = holding();
+  paid(late, [
+    ['A', 2],
+    ['C', 4],
+  ]);
+  acknowledge(late, [2]);
+  order(
+    late,
+    'o1',
+    'B1',
+    [
+      ['A', 2],
+      ['C', 4],
+    ],
+    'dispatched',
+  );
+  late.sweep([TEA, product('p2', 'Cocoa', [{ sku: '12', stocks: { s1: ['C', 9] } }])]);
+  late.calls.catchUp({ holdBack: true });
+  late.clock.jumpWall(HALF_HOUR_MS);
+  count(late, { C: 9 });
+  expect(offered(late)).toEqual({ C: 5 });
+});
+
+it('is kept back though the first acknowledgement of the POS turns holding back on', () => {
+  const out = outgoing();
+  out.sweep([TEA]);
+  out.reservations.begin('auto');
+  paid(out, [
+    ['A', 2],
+    ['B', 1],
+  ]);
+  out.clock.jumpWall(3_600_000);
+  count(out, { B: 30 });
+  acknowledge(out, [2]);
+  const rules = { ...HOLDING, holdBack: 'auto' } as const;
+  while (out.calls.catchUp({ holdBack: 'auto' }));
+  out.clock.jumpWall(HALF_HOUR_MS);
+  out.accept('stock', [{ externalId: 'B', qty: 30, subsidiaryId: 's1' }]);
+  while (send(out, 'done', rules).length > 0);
+  expect(out.db.prepare("SELECT wanted_qty FROM stock_ledger WHERE sku = '11'").pluck().get()).toBe(29);
+});
+
+it('refuses numbers of lines from before an event that ordered the same lines otherwise', () => {
+  const out = ordered();
+  order(out, 'o1', 'B1', [
+    ['B', 1],
+    ['A', 2],
+  ]);
+  expect(acknowledge(out, [2], 1)).toMatchObject({
+    state: 'rejected',
+    message: expect.stringContaining("Event 2 changed the order's lines, after event 1."),
+  });
+  expect(acknowledge(out, [1], 2)?.state).toBe('new');
+});
+
+it('ends with a whole acknowledgement as of the order, whatever other orders do', () => {
+  const out = holding();
+  paid(out, [
+    ['A', 2],
+    ['B', 1],
+  ]);
+  order(out, 'o2', 'B1', [['A', 1]], 'inProcess');
+  acknowledge(out, [2]);
+  expect(acknowledge(out, [], 1)?.state).toBe('new');
+  expect(toBook(out)).toEqual(['o2']);
+  order(out, 'o2', 'B1', [['A', 1]], 'ready');
+  expect(acknowledge(out, [2])?.state).toBe('known');
+  expect(toBook(out)).toEqual(['o2']);
+});
+
+it('does not undo a whole one that waits for the inbox', () => {
+  const out = holding();
+  count(out, { A: 20, B: 30 });
+  paid(out, [
+    ['A', 2],
+    ['B', 1],
+  ]);
+  const nowIso = () => new Date(out.clock.nowMs()).toISOString();
+  count(out, { A: 18, B: 29 });
+  out.reservations.acknowledge(['o1'], 'http', { beforeInbox: nowIso() });
+  expect(acknowledge(out, [2])?.state).toBe('known');
+  out.intake.inboxWasEmpty(nowIso());
+  expect(offered(out)).toEqual({ A: 18, B: 29 });
+  expect(toBook(out)).toEqual([]);
+});
+
+it('counts of an order whose store came later', () => {
+  const out = holding();
+  order(out, 'o1', null, [['A', 2]], 'inProcess');
+  acknowledge(out, []);
+  paid(out, [
+    ['A', 2],
+    ['B', 1],
+  ]);
+  while (out.calls.catchUp({ holdBack: true }));
+  acknowledge(out, [2]);
+  expect(toBook(out)).toEqual(['o1']);
+});
+
+it('keeps no more back than the lines that are left, though they are cut or alternate', () => {
+  const cut = holding();
+  paid(cut, [
+    ['A', 2],
+    ['A', 3],
+  ]);
+  count(cut, { A: 18 });
+  acknowledge(cut, [2]);
+  paid(cut, [
+    ['A', 2],
+    ['A', 1],
+  ]);
+  acknowledge(cut, [2]);
+  count(cut, { A: 18 });
+  expect(offered(cut)).toEqual({ A: 17 });
+
+  const both = holding();
+  paid(both, [
+    ['A', 2],
+    ['A', 3],
+  ]);
+  acknowledge(both, [1]);
+  acknowledge(both, [2]);
+  count(both, { A: 15 });
+  expect(offered(both)).toEqual({ A: 15 });
+  expect(toBook(both)).toEqual([]);
 });

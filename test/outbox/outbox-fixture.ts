@@ -126,7 +126,7 @@ let edits = 0;
 export function order(
   out: ReturnType<typeof outgoing>,
   orderId: string,
-  store: string,
+  store: string | null,
   items: [externalId: string | null, quantity: number, name?: string][],
   status = 'pending',
   { createdAt = null, source = 'poll' }: { createdAt?: string | null; source?: 'poll' | 'webhook' } = {},

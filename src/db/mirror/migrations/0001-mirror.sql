@@ -40,6 +40,8 @@ CREATE TABLE orders (
   ended_at TEXT,
   forgotten_at TEXT,
   lines_seq INTEGER,
+  -- Event at which only the order of the lines last changed; NULL: none did.
+  numbers_seq INTEGER,
   sums_differ INTEGER,
   channel TEXT,
   -- How well each value is known: a digit for each, as src/orders/merge.ts writes them.
