@@ -43,6 +43,7 @@ const OWN_COLUMNS = [
     'orders.event_source',
     'orders.evidence',
     'orders.lines_seq',
+    'orders.numbers_seq',
     'orders.sums_differ',
     'orders.to_book_since',
     'orders.poll_digest',

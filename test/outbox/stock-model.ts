@@ -34,6 +34,15 @@ interface ModelOrder {
     /** Pieces of lines that an acknowledgement left out. */
     isLeftOut?: true;
   }[];
+  /** Events at which the order's lines, and the numbers of its lines, last changed. */
+  linesSeq: number;
+  numbersSeq: number;
+  /** Store and lines as they were last heard. */
+  told: string;
+  /** As of which event the POS acknowledged it, and the numbers of the lines that it left out; null: none. */
+  ack: { seq: number; without: readonly number[] | null } | null;
+  /** Whether it was ever in another store, whose POS acknowledges for itself. */
+  hasMoved: boolean;
   /** Time of the acknowledgement, if it came before tillsync knew the order. */
   bookedEarlyMs: number;
   store: 'B1' | 'B2';
@@ -359,6 +368,7 @@ export class StockModel {
       moves: [],
       isBookedEarly: false,
       bookedEarlyMs: 0,
+      ...{ linesSeq: 0, numbersSeq: 0, told: '', ack: null, hasMoved: false },
       store: 'B1' as const,
       word: '',
       isNews: true,
@@ -378,6 +388,13 @@ export class StockModel {
     });
     order(this.#out, id, store, items, status, { createdAt });
     const seq = this.#seq();
+    const texts = lines.map(({ item, qty }) => `${item} ${qty}`);
+    const told = JSON.stringify([store, texts]);
+    const isSame = JSON.stringify([store, texts.toSorted()]) === sorted(heard.told);
+    if (!isSame) heard.linesSeq = seq;
+    if (told !== heard.told) heard.numbersSeq = seq;
+    heard.told = told;
+    if (isBookedEarly && heard.heard === null) heard.ack = { seq, without: null };
     const takes = !takesNothing(status) && store === 'B1';
     for (const item of [0, 1]) {
       const now = takes ? sumOf(lines, item) : 0;
@@ -445,6 +462,7 @@ export class StockModel {
     const moved = heard[this.#below(heard.length)];
     if (!moved || takesNothing(moved.status) || this.#isUnplaced(moved)) return;
     moved.store = moved.store === 'B1' ? 'B2' : 'B1';
+    moved.hasMoved = true;
     if (this.#kind === 'takes-off-and-gives-back') this.#move(moved.lines, moved.store === 'B1' ? -1 : 1);
     moved.isNews = true;
     this.steps.push(`move ${moved.id} to ${moved.store}, platform ${this.#platform}`);
@@ -466,15 +484,23 @@ export class StockModel {
     const isWaiting = booked.heard !== null && this.#inbox.length > 0 && this.#below(2) === 0;
     const beforeInbox = isWaiting ? isoUtc(this.#out.clock.nowMs()) : undefined;
     // What waits for the inbox is booked as a whole here, because an edit meanwhile would change its lines.
-    const mayLeaveOut = booked.heard !== null && !booked.isNews && !isOlder && !isWaiting;
-    const without = mayLeaveOut && this.#below(3) === 0 ? [this.#below(booked.lines.length) + 1] : [];
-    const ack = { orderId: id, seq: isOlder ? asOf : undefined, without };
+    const mayLeaveOut = booked.heard !== null && !booked.isNews && !isOlder && !isWaiting && !booked.hasMoved;
+    const given = mayLeaveOut && this.#below(3) === 0 ? [this.#below(booked.lines.length) + 1] : [];
+    const ack = { orderId: id, seq: isOlder ? asOf : undefined, without: given };
     this.#out.reservations.acknowledge([ack], 'http', { beforeInbox });
     const atMs = this.#out.clock.nowMs();
-    if (isWaiting) this.#owed.push({ order: booked, asOf, atMs, without });
+    const without = leftOutOf(booked, given);
+    if (without !== undefined && booked.heard !== null) {
+      const before = booked.ack?.without ?? null;
+      const now = without.length > 0 ? without : null;
+      const seq = Math.max(booked.ack?.seq ?? 0, asOf);
+      booked.ack = { seq, without: asOf >= booked.linesSeq ? now : before };
+    }
+    if (without === undefined) this.steps.push(`${id} is booked already`);
+    else if (isWaiting) this.#owed.push({ order: booked, asOf, atMs, without });
     else this.#isBooked(booked, asOf, atMs, without);
     this.#waiting.clear();
-    this.steps.push(`book ${id} as of ${asOf} without ${without}`);
+    this.steps.push(`book ${id} as of ${asOf} without ${given}`);
   }
 
   #isBooked(
@@ -499,7 +525,7 @@ export class StockModel {
         item,
       );
       let left = Math.max(0, Math.min(unknown, unbooked));
-      if (left > 0 && left === unbooked) continue;
+      if (left > 0 && left === unbooked && open.every(({ qty }) => qty >= 0)) continue;
       for (const move of open) {
         const qty = Math.min(left, Math.max(0, move.qty));
         left -= qty;
@@ -690,4 +716,25 @@ function isUntold({ heard, isOversold }: ModelOrder): boolean {
 /** Returns how many pieces of an item the lines have. */
 function sumOf(lines: ModelOrder['lines'], item: number): number {
   return lines.reduce((sum, line) => (line.item === item ? sum + line.qty : sum), 0);
+}
+
+/** Returns what was told of an order with its lines in one order, whatever their numbers. */
+function sorted(told: string): string {
+  if (told === '') return '';
+  const [store, lines] = JSON.parse(told) as [string, string[]];
+  return JSON.stringify([store, lines.toSorted()]);
+}
+
+/**
+ * Returns the numbers of the lines that stay unbooked: of the same lines, an acknowledgement only adds. Undefined if all
+ * are booked already.
+ */
+function leftOutOf(
+  { ack, linesSeq, numbersSeq }: ModelOrder,
+  given: readonly number[],
+): readonly number[] | undefined {
+  if (given.length === 0 || ack === null) return given;
+  const { seq, without } = ack;
+  if (without === null) return seq >= linesSeq ? undefined : given;
+  return seq < numbersSeq ? given : given.filter((line) => without.includes(line));
 }

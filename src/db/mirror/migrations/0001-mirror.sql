@@ -342,7 +342,7 @@ CREATE TRIGGER references_merge AFTER UPDATE OF reference ON outbox
 WHEN OLD.reference IS NOT NULL AND OLD.reference IS NOT NEW.reference
 BEGIN
   INSERT INTO merged_references (change_id, reference, origin, version, body, waited)
-    SELECT OLD.change_id, OLD.reference, OLD.origin, OLD.version, OLD.body, OLD.value_before ->> '$.waited'
+    SELECT OLD.change_id, OLD.reference, OLD.origin, OLD.version, OLD.body, json_extract(OLD.value_before, '$.waited')
     WHERE NOT EXISTS (SELECT 1 FROM merged_references WHERE change_id = OLD.change_id AND reference = OLD.reference);
 END;
 
