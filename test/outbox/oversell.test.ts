@@ -89,6 +89,7 @@ it('oversell: the time until staff book is drawn from the exponential distributi
 
 it('oversell: the same seed gives the same file, in one part or several and on one processor or two', {
   tags: ['bulk'],
+  timeout: limitMs(60_000),
 }, async () => {
   const strategies = [{ name: 'optimum' }, { name: 'tillsync by polling, with looks' }];
   const scenario = { seed: 3, bookingS: BUSY.bookingS, onlineShare: BUSY.onlineShare };
