@@ -94,6 +94,6 @@ it('tells of each whether the POS took it', async () => {
   );
   const [order] = mirror.read((db) => searchOrders(db, { limit: 1 }, OBSERVED_MS));
   expect(order).toMatchObject({ code: 1, acknowledgedAt: at(9), waitingSince: null });
-  expect(mirror.orders.acknowledgement(internalOrderId)).toEqual({ at: at(9), source: 'http' });
+  expect(mirror.orders.acknowledgement(internalOrderId)).toEqual({ at: at(9), source: 'http', without: [] });
   expect(mirror.orders.acknowledgement('nobody')).toBeNull();
 });
