@@ -47,8 +47,8 @@ const HEARD_ONCE: Fault[] = [
   },
   {
     name: 'what ended goes on taking',
-    from: /SET seq = \?, takes = \? WHERE/,
-    to: 'SET seq = ?, takes = max(takes, ?) WHERE',
+    from: /SELECT seq, order_id AS orderId, status, previous_status/,
+    to: "SELECT seq, order_id AS orderId, replace(status, 'cancel', 'pending') AS status, previous_status",
     world: 'under way',
     isOfWalks: true,
   },
@@ -140,8 +140,8 @@ const HANDED_OVER_THEN: Fault[] = [
   },
   {
     name: 'an acknowledgement forgets that it waits',
-    from: /@asOf, @waitsSince\)/,
-    to: '@asOf, nullif(@waitsSince, @waitsSince))',
+    from: /@asOf, @waitsSince, @without\)/,
+    to: '@asOf, nullif(@waitsSince, @waitsSince), @without)',
     world: 'two ways',
     isOfWalks: true,
   },

@@ -31,8 +31,8 @@ const FAULTS = [
   },
   {
     name: 'a cancelled order is still taken off',
-    from: /min\(r\.live, r\.open\)/,
-    to: 'r.open',
+    from: /min\(r\.live, max\(0, r\.open\) \+ r\.left_out\)/,
+    to: 'max(0, r.open) + r.left_out',
     without: ['keep 19'],
   },
   {
