@@ -8,7 +8,7 @@ import { openOutgoingPlace } from './outgoing-place.ts';
 type TransportRequest = Parameters<Transport['send']>[0];
 
 const PER_CALL = 100;
-const PER_REQUEST = 500;
+const PER_REQUEST = 250;
 
 /** Submits many values for few targets during calls, and measures whether each call has as many items as it could. */
 export async function measureCoalescing(options: BenchOptions): Promise<BenchResult[]> {
@@ -29,10 +29,12 @@ export async function measureCoalescing(options: BenchOptions): Promise<BenchRes
     const random = seededRandom(23);
     const wanted = new Map<string, number>();
     for (let n = 0; n < changes; n += PER_REQUEST) {
-      const some = Array.from({ length: PER_REQUEST }, (_, i) => {
-        const { externalId } = chosen[Math.floor(random.next() * targets)] as { externalId: string };
-        return { externalId, qty: n + i + 1 };
-      });
+      // One request names each article once.
+      const drawn = new Set<string>();
+      while (drawn.size < PER_REQUEST) {
+        drawn.add((chosen[Math.floor(random.next() * targets)] as { externalId: string }).externalId);
+      }
+      const some = [...drawn].map((externalId, i) => ({ externalId, qty: n + i + 1 }));
       for (const { externalId, qty } of some) wanted.set(externalId, qty);
       await place.post(some);
       await systemClock.sleep(gapMs);
