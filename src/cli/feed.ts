@@ -89,8 +89,7 @@ const ack = command({
         if ('fault' in each) return [];
         const { orderId: word } = each;
         const orderId = fromInput ? word : (findOrder(mirror, word, timezone)?.orderId ?? word);
-        const how = { seq: each.seq ?? seq, without: each.without ?? without };
-        return [{ orderId, ...how }];
+        return [{ orderId, seq: each.seq ?? seq, without: each.without ?? without }];
       });
     const guest = throughDaemon(call);
     if (guest) {

@@ -365,10 +365,8 @@ export function bookWaiting({
       branch: { name: store ?? '', subsidiaryId },
     });
     if (answer?.state !== 'rejected') continue;
-    const refused: Result = {
-      ...{ change: 0, state: 'rejected', refusedAck: orderId },
-      message: answer.message ?? '',
-    };
+    const message = answer.message ?? '';
+    const refused: Result = { change: 0, state: 'rejected', message, refusedAck: orderId };
     addToFeed(db, branch, 'result', refused, { at: isoUtc(clock.nowMs()) });
   }
   for (const { orderId, branch } of heard) {

@@ -106,7 +106,7 @@ function arePollsSilent(db: Database.Database, { waitsSince, createdAt }: Waitin
   return polledAt == null || nowMs - Date.parse(polledAt) >= POLLS_SILENT_MS;
 }
 
-const WAITING_OF = `SELECT min(received_at) AS waitsSince,
+const WAITING_OF = `SELECT order_id AS orderId, min(received_at) AS waitsSince,
     (SELECT created_at FROM orders o WHERE o.order_id = held_notifications.order_id) AS createdAt
   FROM held_notifications WHERE ${WAITS}`;
 
@@ -146,9 +146,7 @@ export interface WaitingCallback {
  */
 export function waitingTogether(db: Database.Database, nowMs: number): Map<string, WaitingCallback[]> {
   const silent = sqlOf(db)
-    .rows<Waiting & { orderId: string }>(
-      `${WAITING_OF.replace('SELECT', 'SELECT order_id AS orderId,')} GROUP BY order_id HAVING count(*) > 1`,
-    )
+    .rows<Waiting & { orderId: string }>(`${WAITING_OF} GROUP BY order_id HAVING count(*) > 1`)
     .filter((waiting) => arePollsSilent(db, waiting, nowMs));
   if (silent.length === 0) return new Map();
   const sql = `SELECT order_id AS orderId, held_notifications.status AS status, orders.status AS known,
