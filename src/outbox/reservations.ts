@@ -519,9 +519,13 @@ export class Reservations {
     // Once a branch gets an external id at the platform, its orders name that one; it is still the same branch.
     const otherId =
       store === null ? null : (this.#branches.externalIdOf(store) ?? this.#branches.idOf(store));
-    this.#carryAck(orderId, store, otherId);
-    // An acknowledgement from before the order named its store.
-    this.#carryAck(orderId, store, '');
+    const isAcked =
+      this.#sql.value('SELECT 1 FROM order_acks WHERE order_id = ? LIMIT 1', orderId) !== undefined;
+    if (isAcked) {
+      this.#carryAck(orderId, store, otherId);
+      // An acknowledgement from before the order named its store.
+      this.#carryAck(orderId, store, '');
+    }
     const known = this.#known(orderId);
     const takes = Number(!takesNothing(status));
     const isBegun = previousStatus !== null;
@@ -539,8 +543,9 @@ export class Reservations {
         };
     if (!known) {
       this.#put(taken);
-      const early = 'UPDATE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
-      this.#sql.run(early.replace('UPDATE', 'UPDATE OR REPLACE'), order.store ?? '', seq, orderId);
+      const early =
+        'UPDATE OR REPLACE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
+      if (isAcked) this.#sql.run(early, order.store ?? '', seq, orderId);
       // The order was booked long ago and is edited now, so every count includes its earlier pieces.
       if (hadTaken && takes === 1) this.#follow(taken, store, { seq: 0, isNews: true });
     } else {
