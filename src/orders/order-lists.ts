@@ -67,8 +67,6 @@ interface Sample {
   /** True if a record looks like an order. */
   areOrders: boolean;
   hasLines: boolean;
-  /** Names of the properties of the records that look like orders, or else of those with an id. */
-  names: ReadonlySet<string>;
 }
 
 /**
@@ -128,7 +126,7 @@ class Choice {
       !isLikely(best.list) && this.#answer.lists.some((list) => isLikely(list) && list.length === 0);
     // Where a list with a likely name is empty, other records must show more than an order has in common with others.
     // Payments, customers and branches have as much in common with an order, but no lines.
-    const isAccepted = (each: Sample) => each.hasLines === best.hasLines && isAlike(each, best);
+    const isAccepted = (each: Sample) => each.hasLines === best.hasLines && this.#areAlike(each, best);
     const accepted =
       isEmptyBeside && !best.hasLines ? [] : sorted.filter((each) => each === best || isAccepted(each));
     return this.#result(accepted, [...found, ...samples], ({ areOrders }) => areOrders);
@@ -140,7 +138,7 @@ class Choice {
       .filter(({ list, hasIds }) => hasIds && isLikely(list))
       .toSorted((a, b) => rankOf(a.list) - rankOf(b.list) || depthOf(a.list) - depthOf(b.list));
     if (!best) return undefined;
-    return this.#result([best], samples, (each) => each.hasIds && isAlike(each, best));
+    return this.#result([best], samples, (each) => each.hasIds && this.#areAlike(each, best));
   }
 
   #result(
@@ -212,25 +210,46 @@ class Choice {
     });
   }
 
-  /** Reads some records, spread over the whole list. */
+  /** Reads some records, spread over the whole list, until one of them is an order with lines. */
   #sample(list: RecordList): Sample {
-    const sample: Sample = { list, hasIds: false, areOrders: false, hasLines: false, names: new Set() };
+    const sample: Sample = { list, hasIds: false, areOrders: false, hasLines: false };
+    for (const { isOrder, hasLines } of this.#records(list)) {
+      sample.hasIds = true;
+      sample.areOrders ||= isOrder;
+      sample.hasLines ||= isOrder && hasLines;
+      if (sample.hasLines) break;
+    }
+    return sample;
+  }
+
+  /** Returns whether the records of two lists are of the same kind, by their names. */
+  #areAlike(one: Sample, other: Sample): boolean {
+    const [names, others] = [this.#namesOf(one), this.#namesOf(other)];
+    const common = [...names].filter((name) => others.has(name)).length;
+    return common >= SAME_SHARE * (names.size + others.size - common);
+  }
+
+  /** Returns the names of the properties of the records that look like orders, or else of those with an id. */
+  #namesOf({ list, areOrders }: Sample): ReadonlySet<string> {
+    const names = new Set<string>();
+    for (const { value, isOrder } of this.#records(list)) {
+      if (isOrder !== areOrders) continue;
+      for (const name of Object.keys(unwrap(value, this.#rules.spellings))) names.add(name);
+    }
+    return names;
+  }
+
+  /** Yields those of some records, spread over the whole list, that have an id. */
+  *#records(list: RecordList) {
     const step = Math.max(1, Math.floor(list.length / SAMPLES));
     for (let index = 0; index < list.length; index += step) {
       const text = recordText(this.#body, list, index);
       const value = parsed(text);
-      const reading = isRecord(value) ? readSentOrder(value, text, this.#rules.spellings) : undefined;
-      if (reading === undefined || !('orderId' in reading)) continue;
-      const isOrder = looksLikeOrder(reading);
-      if (isOrder && !sample.areOrders) sample.names = new Set();
-      sample.hasIds = true;
-      sample.areOrders ||= isOrder;
-      sample.hasLines ||= isOrder && reading.items !== undefined;
-      if (isOrder !== sample.areOrders) continue;
-      const names = Object.keys(unwrap(value as Record<string, unknown>, this.#rules.spellings));
-      sample.names = new Set([...sample.names, ...names]);
+      if (!isRecord(value)) continue;
+      const reading = readSentOrder(value, text, this.#rules.spellings);
+      if (!('orderId' in reading)) continue;
+      yield { value, isOrder: looksLikeOrder(reading), hasLines: reading.items !== undefined };
     }
-    return sample;
   }
 }
 
@@ -245,12 +264,6 @@ function looksLikeOrder({ fields, items }: OrderReading): boolean {
     fields.createdAt,
   ];
   return signs.filter((sign) => sign !== undefined).length >= 3;
-}
-
-/** Returns whether the records of two lists are of the same kind, by their names. */
-function isAlike(one: Sample, other: Sample): boolean {
-  const common = [...one.names].filter((name) => other.names.has(name)).length;
-  return common >= SAME_SHARE * (one.names.size + other.names.size - common);
 }
 
 /** Returns whether the answer has nothing in the place of its records, and no error. */
