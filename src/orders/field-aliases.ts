@@ -129,7 +129,7 @@ export const ITEM_SPELLINGS = {
   modifiers: named('list', 'modifiers additionals modifierGroups extras toppings options'),
 };
 
-/** Names of the scalar fields of items, in the order of the table's columns. */
+/** Names of the scalar fields of items. */
 export const ITEM_FIELDS = Object.keys(ITEM_SPELLINGS).filter((name) => name !== 'modifiers') as Exclude<
   keyof OrderItem,
   'modifiers'

@@ -42,7 +42,7 @@ import {
 } from './order.ts';
 import { channelOf, LinePlaces } from './placed-lines.ts';
 
-/** Names of the scalar fields of modifiers, in the order of the table's columns. */
+/** Names of the scalar fields of modifiers. */
 const MODIFIER_FIELDS = [
   'name',
   'shortName',
@@ -149,17 +149,24 @@ const ROWS_AT_ONCE = 8;
  * Builds INSERT statements. OR FAIL avoids a statement journal, which would cost as much time as another row; on an
  * error, the whole transaction is rolled back anyway.
  */
-function insertsOf(table: string, columns: number): Inserts {
-  const row = `(${marks(columns)})`;
+function insertsOf(table: string, columns: readonly string[]): Inserts {
+  const row = `(${marks(columns.length)})`;
   const texts = Array.from(
     { length: ROWS_AT_ONCE },
-    (_, n) => `INSERT OR FAIL INTO ${table} VALUES ${Array.from({ length: n + 1 }, () => row)}`,
+    (_, n) => `INSERT OR FAIL INTO ${table} (${columns}) VALUES ${Array.from({ length: n + 1 }, () => row)}`,
   );
-  return { columns, texts };
+  return { columns: columns.length, texts };
 }
 
-const INSERT_ITEMS = insertsOf('order_items', ITEM_FIELDS.length + 5);
-const INSERT_MODIFIERS = insertsOf('order_item_modifiers', MODIFIER_FIELDS.length + 3);
+const INSERT_ITEMS = insertsOf('order_items', [
+  ...['order_id', 'line'],
+  ...ITEM_FIELDS.map(snakeCase),
+  ...['sku', 'product_id', 'matched_by'],
+]);
+const INSERT_MODIFIERS = insertsOf('order_item_modifiers', [
+  ...['order_id', 'line', 'modifier'],
+  ...MODIFIER_FIELDS.map(snakeCase),
+]);
 
 /** Returns an order's code and the digest of its last confirmed poll record; undefined for an unknown order. */
 export function polledOrder(

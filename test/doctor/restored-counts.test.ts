@@ -11,7 +11,9 @@ it('forgets the counts of a backup whose id means no stock, like the others', ()
   const path = freshMirror(mkdtempSync(join(tmpdir(), 'tillsync-restored-')));
   const db = openConnection({ path, readonly: false, group: undefined });
   db.exec(`
-    INSERT INTO id_counts VALUES ('{"externalId":"X"}', 'X', '2', 's1', 10, 0, 1, 0, 0, 1, '{}', 0);
+    INSERT INTO id_counts (named, external_id, sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms,
+        handed_ms, change_id, address, refused_version)
+      VALUES ('{"externalId":"X"}', 'X', '2', 's1', 10, 0, 1, 0, 0, 1, '{}', 0);
     INSERT INTO moved_ids VALUES ('X', '2', 's1')`);
   db.close();
   const auditEvent = { who: 'test', action: 'restore' } as const;

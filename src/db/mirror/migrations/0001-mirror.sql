@@ -1,14 +1,18 @@
+-- What a POS reads. docs/pos.md describes these tables and views; columns that it does not name are tillsync's own.
+-- Where a row has a payload, that is the last column, so that the others are read without its pages.
+
+-- The one row is the version of this contract with the POS.
+CREATE VIEW contract AS SELECT 1 AS version, '2026-11-24' AS since;
+
+-- A row is an order in its newest state.
 CREATE TABLE orders (
   order_id TEXT NOT NULL PRIMARY KEY,
   code INTEGER,
   status TEXT,
-  seq INTEGER NOT NULL,
-  updated_at TEXT NOT NULL,
-  event_source TEXT NOT NULL,
-  poll_digest TEXT,
   store_external_id TEXT,
   website_id TEXT,
   name TEXT,
+  channel TEXT,
   created_at TEXT,
   delivery_type TEXT,
   amount_to_pay,
@@ -33,19 +37,22 @@ CREATE TABLE orders (
   customer_last_name TEXT,
   customer_email TEXT,
   customer_phone_number TEXT,
-  payload_source TEXT NOT NULL,
-  payload TEXT NOT NULL,
-  payload_at TEXT,
-  to_book_since TEXT,
+  seq INTEGER NOT NULL,
+  updated_at TEXT NOT NULL,
   ended_at TEXT,
   forgotten_at TEXT,
+  event_source TEXT NOT NULL,
+  poll_digest TEXT,
+  to_book_since TEXT,
   lines_seq INTEGER,
   -- Event at which only the order of the lines last changed; NULL: none did.
   numbers_seq INTEGER,
   sums_differ INTEGER,
-  channel TEXT,
   -- How well each value is known: a digit for each, as src/orders/merge.ts writes them.
-  evidence TEXT NOT NULL
+  evidence TEXT NOT NULL,
+  payload_source TEXT NOT NULL,
+  payload_at TEXT,
+  payload TEXT NOT NULL
 );
 
 CREATE INDEX orders_by_seq ON orders (seq);
@@ -57,6 +64,16 @@ CREATE INDEX orders_by_code ON orders (code);
 CREATE INDEX orders_open ON orders (created_at)
   WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
 
+CREATE INDEX orders_scheduled ON orders (scheduled_for)
+  WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
+    AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'));
+
+CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NULL AND forgotten_at IS NULL;
+
+CREATE INDEX orders_waiting ON orders (to_book_since)
+  WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
+
+-- A row is a line of an order.
 CREATE TABLE order_items (
   order_id TEXT NOT NULL,
   line INTEGER NOT NULL,
@@ -74,10 +91,12 @@ CREATE TABLE order_items (
   PRIMARY KEY (order_id, line)
 ) WITHOUT ROWID;
 
+-- A row is an option of a modifier of a line.
 CREATE TABLE order_item_modifiers (
   order_id TEXT NOT NULL,
   line INTEGER NOT NULL,
   modifier INTEGER NOT NULL,
+  modifier_external_id TEXT,
   name TEXT,
   short_name TEXT,
   description TEXT,
@@ -85,10 +104,11 @@ CREATE TABLE order_item_modifiers (
   option_external_id TEXT,
   option_name TEXT,
   option_price,
-  quantity, modifier_external_id TEXT,
+  quantity,
   PRIMARY KEY (order_id, line, modifier)
 ) WITHOUT ROWID;
 
+-- A row is an event of the order feed: a change that a POS can see.
 CREATE TABLE order_events (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   order_id TEXT NOT NULL,
@@ -98,56 +118,64 @@ CREATE TABLE order_events (
   observed_at TEXT NOT NULL
 );
 
-CREATE TABLE held_notifications (
-  held_id INTEGER PRIMARY KEY AUTOINCREMENT,
+-- A row is an order that the POS of a store has acknowledged.
+CREATE TABLE order_acks (
   order_id TEXT NOT NULL,
-  status TEXT,
-  known_status TEXT,
-  digest TEXT NOT NULL,
-  received_at TEXT NOT NULL,
-  resolved_at TEXT,
-  resolution TEXT CHECK (resolution IN ('confirmed', 'refuted', 'believed')),
-  payload TEXT NOT NULL,
-  UNIQUE (order_id, digest)
-);
-
--- Statuses that the platform says and its document does not name.
-CREATE TABLE unknown_statuses (
-  word TEXT NOT NULL PRIMARY KEY,
-  order_id TEXT NOT NULL,
-  seen_at TEXT NOT NULL
-) WITHOUT ROWID;
-
-CREATE TABLE quarantine (
-  quarantine_id INTEGER PRIMARY KEY AUTOINCREMENT,
+  branch TEXT NOT NULL,
+  acked_at TEXT NOT NULL,
   source TEXT NOT NULL,
-  received_at TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  digest TEXT NOT NULL UNIQUE,
-  seen INTEGER NOT NULL DEFAULT 1,
-  bytes INTEGER NOT NULL,
-  payload NOT NULL
-);
-
-CREATE TABLE freshness (
-  subject TEXT NOT NULL PRIMARY KEY,
-  last_ok_at TEXT,
-  last_try_at TEXT,
-  state TEXT NOT NULL,
-  message TEXT NOT NULL,
-  failure_code TEXT,
-  failing_since TEXT,
-  failures INTEGER NOT NULL DEFAULT 0
+  seq INTEGER,
+  -- The lines that the POS has not booked, as a JSON array of their numbers; NULL: it has booked all.
+  without TEXT,
+  edited_seq INTEGER,
+  waits_since TEXT,
+  PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
-CREATE TABLE alarms (
-  key TEXT NOT NULL PRIMARY KEY,
-  message TEXT NOT NULL,
-  raised_at TEXT NOT NULL,
-  changed_at TEXT NOT NULL,
-  level TEXT
+CREATE INDEX order_acks_by_time ON order_acks (acked_at);
+
+CREATE INDEX order_acks_waiting ON order_acks (waits_since) WHERE waits_since IS NOT NULL;
+
+-- A row is a paid order, open or not, that the POS of its store has not acknowledged as a whole.
+CREATE VIEW orders_unbooked AS
+SELECT o.*,
+  (SELECT max(a.acked_at) FROM order_acks a
+    WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, ''))) AS acked_at
+FROM orders o
+WHERE (o.status IS NULL OR o.status NOT IN ('pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'))
+  AND NOT EXISTS (SELECT 1 FROM order_acks a
+    WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, '')) AND a.without IS NULL
+      AND (a.edited_seq IS NULL OR NOT EXISTS (
+        SELECT 1 FROM stock_steps s LEFT JOIN stock_counts c ON c.sku = s.sku AND c.subsidiary_id = s.subsidiary_id
+        WHERE s.order_id = o.order_id AND s.booked_version IS NULL AND s.qty <> 0
+          AND NOT coalesce(s.held_until_ms <= c.counted_ms AND s.seq <= c.counted_seq, 0))));
+
+-- A row is an order of orders_unbooked that is open.
+CREATE VIEW orders_to_book AS
+SELECT * FROM orders_unbooked
+WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
+
+-- A row is an open order that is scheduled.
+CREATE VIEW orders_due AS
+SELECT s.*,
+  (CAST(strftime('%s', s.due_at) AS INTEGER) - CAST(strftime('%s', 'now') AS INTEGER)) / 60 AS due_in_minutes,
+  (SELECT max(a.acked_at) FROM order_acks a WHERE a.order_id = s.order_id) AS acked_at
+FROM (
+  SELECT o.*,
+    CASE WHEN scheduled_for GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*Z' THEN scheduled_for END AS due_at
+  FROM orders o
+  WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
+    AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))) s;
+
+-- A row is an acknowledgement by SQL that was refused.
+CREATE TABLE refused_acks (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  seq INTEGER,
+  refused_at TEXT NOT NULL,
+  message TEXT NOT NULL
 ) WITHOUT ROWID;
 
+-- A row is a product.
 CREATE TABLE products (
   product_id TEXT NOT NULL PRIMARY KEY,
   name TEXT,
@@ -155,14 +183,15 @@ CREATE TABLE products (
   show INTEGER,
   -- When no branch listed it any more; NULL while it is there. A vanished product has no integrations.
   vanished_at TEXT,
+  updated_at TEXT NOT NULL,
   pushed_mark INTEGER NOT NULL DEFAULT 0,
   uncertain INTEGER NOT NULL DEFAULT 0,
-  updated_at TEXT NOT NULL,
   payload TEXT NOT NULL
 );
 
 CREATE INDEX products_by_name ON products (name);
 
+-- A row is a SKU of a product.
 CREATE TABLE skus (
   sku TEXT NOT NULL PRIMARY KEY,
   product_id TEXT NOT NULL,
@@ -171,30 +200,40 @@ CREATE TABLE skus (
   with_discount,
   discount,
   show INTEGER,
+  price_confirmed_ms INTEGER NOT NULL DEFAULT 0,
   pushed_mark INTEGER NOT NULL DEFAULT 0,
-  uncertain INTEGER NOT NULL DEFAULT 0,
-  price_confirmed_ms INTEGER NOT NULL DEFAULT 0
+  uncertain INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE INDEX skus_by_product ON skus (product_id);
 
 CREATE INDEX skus_by_barcode ON skus (barcode) WHERE barcode IS NOT NULL;
 
+-- A row is the stock of a SKU in a branch, as the platform has it.
 CREATE TABLE stocks (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
   qty,
   show INTEGER,
   confirmed_seq INTEGER NOT NULL DEFAULT 0,
+  confirmed_ms INTEGER NOT NULL DEFAULT 0,
   pushed_mark INTEGER NOT NULL DEFAULT 0,
   uncertain INTEGER NOT NULL DEFAULT 0,
-  confirmed_ms INTEGER NOT NULL DEFAULT 0,
   show_uncertain INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
 CREATE INDEX stocks_by_subsidiary ON stocks (subsidiary_id);
 
+-- A row is what is kept back of a stock, of a product in every branch, or of all products of a branch.
+CREATE TABLE stock_safety (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  qty REAL NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+-- A row has the POS's ids of a SKU in a branch.
 CREATE TABLE integrations (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
@@ -213,85 +252,62 @@ CREATE INDEX integrations_by_pos_a ON integrations (product_id_pos_a, sku, subsi
 CREATE INDEX integrations_by_pos_b ON integrations (product_code_pos_b, sku, subsidiary_id, product_id)
   WHERE product_code_pos_b IS NOT NULL;
 
-CREATE TABLE branch_products (
-  branch TEXT NOT NULL,
-  product_id TEXT NOT NULL,
-  digest TEXT,
-  -- Since when the branch's list lacks it without being believed, because it lacks most products; NULL: listed.
-  missing_since TEXT,
-  PRIMARY KEY (branch, product_id)
-) WITHOUT ROWID;
+CREATE INDEX integrations_by_place ON integrations (sku, subsidiary_id);
 
-CREATE INDEX branch_products_by_product ON branch_products (product_id);
-
-CREATE TABLE sweeps (
-  branch TEXT NOT NULL PRIMARY KEY,
-  subsidiary_id TEXT,
-  started_at TEXT NOT NULL,
-  completed_at TEXT NOT NULL,
-  as_of_seq INTEGER NOT NULL,
-  pages INTEGER NOT NULL,
-  products INTEGER NOT NULL,
-  completed_ms INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-
-CREATE TABLE marks (
-  name TEXT NOT NULL PRIMARY KEY,
-  value INTEGER NOT NULL CHECK (typeof(value) = 'integer')
-) WITHOUT ROWID;
-
+-- A row is a change on its way to the platform.
 CREATE TABLE outbox (
   change_id INTEGER PRIMARY KEY,
   kind TEXT NOT NULL CHECK (kind IN ('product', 'stock')),
   target TEXT NOT NULL,
-  -- Changes of one kind that share it are never under way in two calls: the product, where it is known.
-  conflict_key TEXT NOT NULL,
   -- The platform's own item shape. For a stock the quantity as the POS counted it; `sent_qty` is what was sent.
   body TEXT NOT NULL,
-  -- Names of the values in the body; a change with the same ones takes the place of a waiting one whole.
-  fields TEXT NOT NULL,
   state TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'done', 'rejected', 'superseded')),
   attempts INTEGER NOT NULL DEFAULT 0,
   message TEXT,
   created_at TEXT NOT NULL,
   settled_at TEXT,
-  -- Sold out before all else, then the longest waiting.
-  priority INTEGER NOT NULL,
-  queue_seq INTEGER NOT NULL,
-  -- 'mirror': the target is known; 'as-is': the platform decides; 'needs-read': read the product first.
-  basis TEXT NOT NULL CHECK (basis IN ('mirror', 'as-is', 'needs-read')),
-  sku TEXT,
-  subsidiary_id TEXT,
+  settled_seq INTEGER,
+  -- How the sender names the change, and who the sender is.
+  reference TEXT,
+  origin TEXT,
+  -- When a stock was counted, as the POS said it; NULL: when it was handed over.
+  counted_at TEXT,
+  -- The number of earlier values that this row replaced.
+  replaced INTEGER NOT NULL DEFAULT 0,
+  superseded_by INTEGER,
   -- The guard rail that holds it; NULL: none.
   held_guard TEXT,
-  -- Way in ('inbox', 'http', 'cli', 'hold-back'), and how the sender names the change there.
+  value_before TEXT,
+  -- Way in: 'inbox', 'http', 'cli', 'branch' or 'hold-back'.
   source TEXT NOT NULL,
-  reference TEXT,
-  -- Rises with every value that is taken in; the number of earlier values that this row replaced.
+  handed_at TEXT NOT NULL DEFAULT '',
+  -- JSON: the id, and the branch if one was given, by which the POS named a stock; NULL: by its sku.
+  named TEXT,
+  sku TEXT,
+  subsidiary_id TEXT,
+  -- 'mirror': the target is known; 'as-is': the platform decides; 'needs-read': read the product first.
+  basis TEXT NOT NULL CHECK (basis IN ('mirror', 'as-is', 'needs-read')),
+  -- Changes of one kind that share it are never under way in two calls: the product, where it is known.
+  conflict_key TEXT NOT NULL,
+  -- Names of the values in the body; a change with the same ones takes the place of a waiting one whole.
+  fields TEXT NOT NULL,
+  -- Rises with every value that is taken in.
   version INTEGER NOT NULL CHECK (typeof(version) = 'integer'),
   -- JSON: the version of each field, where they differ.
   field_versions TEXT,
-  replaced INTEGER NOT NULL DEFAULT 0,
-  superseded_by INTEGER,
-  -- When a stock was set to zero that had not been.
-  zeroed_at TEXT,
   -- Newest event of the order feed when the value was handed over.
   as_of_seq INTEGER NOT NULL DEFAULT 0,
-  -- When a stock was counted, as the POS said it; NULL: when it was handed over.
-  counted_at TEXT,
-  handed_at TEXT NOT NULL DEFAULT '',
+  -- Sold out before all else, then the longest waiting.
+  priority INTEGER NOT NULL,
+  branch TEXT NOT NULL DEFAULT '',
+  queue_seq INTEGER NOT NULL,
   -- The call it is under way in, and what was sent of a stock.
   call_id INTEGER,
   sent_qty,
-  held_back,
   sent_as_of_seq INTEGER,
-  origin TEXT,
-  branch TEXT NOT NULL DEFAULT '',
-  value_before TEXT,
   refused_since INTEGER,
-  settled_seq INTEGER,
-  -- JSON: the id, and the branch if one was given, by which the POS named a stock; NULL: by its sku.
-  named TEXT
+  -- When a stock was set to zero that had not been.
+  zeroed_at TEXT
 );
 
 CREATE UNIQUE INDEX outbox_waiting ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
@@ -322,8 +338,178 @@ CREATE INDEX outbox_undated ON outbox (conflict_key, handed_at, version)
 
 CREATE INDEX outbox_zeroed ON outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
 
--- What was handed over under another reference than the change has now: a newer value took its place before it left, or
--- joined it.
+CREATE INDEX outbox_line ON outbox (kind, priority, branch, queue_seq, basis)
+  WHERE state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read';
+
+CREATE UNIQUE INDEX outbox_settled_seq ON outbox (settled_seq) WHERE settled_seq IS NOT NULL;
+
+CREATE TRIGGER outbox_settles AFTER UPDATE OF state ON outbox
+WHEN NEW.state IN ('done', 'rejected', 'superseded') AND NEW.state <> OLD.state
+BEGIN
+  INSERT INTO marks (name, value) SELECT 'outbox.settled', 0
+    WHERE NOT EXISTS (SELECT 1 FROM marks WHERE name = 'outbox.settled');
+  UPDATE marks SET value = value + 1 WHERE name = 'outbox.settled';
+  UPDATE outbox SET settled_seq =
+    (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
+END;
+
+CREATE TRIGGER outbox_begins_settled AFTER INSERT ON outbox
+WHEN NEW.state IN ('done', 'rejected', 'superseded')
+BEGIN
+  INSERT INTO marks (name, value) SELECT 'outbox.settled', 0
+    WHERE NOT EXISTS (SELECT 1 FROM marks WHERE name = 'outbox.settled');
+  UPDATE marks SET value = value + 1 WHERE name = 'outbox.settled';
+  UPDATE outbox SET settled_seq =
+    (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
+END;
+
+-- A row is a reference under which a change was handed over.
+CREATE VIEW outbox_references AS
+SELECT reference, change_id FROM outbox WHERE reference IS NOT NULL
+UNION ALL
+SELECT m.reference, m.change_id FROM merged_references m JOIN outbox o USING (change_id)
+WHERE o.reference IS NOT m.reference;
+
+-- A row is a flow of data and when it last succeeded.
+CREATE TABLE freshness (
+  subject TEXT NOT NULL PRIMARY KEY,
+  last_ok_at TEXT,
+  last_try_at TEXT,
+  state TEXT NOT NULL,
+  message TEXT NOT NULL,
+  failure_code TEXT,
+  failing_since TEXT,
+  failures INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- A row is an alarm that is up.
+CREATE TABLE alarms (
+  key TEXT NOT NULL PRIMARY KEY,
+  message TEXT NOT NULL,
+  level TEXT,
+  raised_at TEXT NOT NULL,
+  changed_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- A row is something that arrived and could not be read.
+CREATE TABLE quarantine (
+  quarantine_id INTEGER PRIMARY KEY AUTOINCREMENT,
+  source TEXT NOT NULL,
+  received_at TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  digest TEXT NOT NULL UNIQUE,
+  seen INTEGER NOT NULL DEFAULT 1,
+  bytes INTEGER NOT NULL,
+  payload NOT NULL
+);
+
+-- A row is a counter.
+CREATE TABLE marks (
+  name TEXT NOT NULL PRIMARY KEY,
+  value INTEGER NOT NULL CHECK (typeof(value) = 'integer')
+) WITHOUT ROWID;
+
+-- Orders.
+
+-- A row is a payload of an order other than the one in orders.
+CREATE TABLE order_payloads (
+  payload_id INTEGER PRIMARY KEY,
+  order_id TEXT NOT NULL,
+  -- The order's newest event once this was merged.
+  seq INTEGER NOT NULL,
+  -- 1: it brought that event; 0: it said what was known.
+  applied INTEGER NOT NULL,
+  source TEXT NOT NULL CHECK (source IN ('webhook', 'poll')),
+  received_at TEXT NOT NULL,
+  payload TEXT NOT NULL
+);
+
+CREATE INDEX order_payloads_by_order ON order_payloads (order_id, seq, received_at, source);
+
+-- A row is a callback that waits, or waited, until a poll or another callback decided on it.
+CREATE TABLE held_notifications (
+  held_id INTEGER PRIMARY KEY AUTOINCREMENT,
+  order_id TEXT NOT NULL,
+  status TEXT,
+  known_status TEXT,
+  digest TEXT NOT NULL,
+  received_at TEXT NOT NULL,
+  resolved_at TEXT,
+  resolution TEXT CHECK (resolution IN ('confirmed', 'refuted', 'believed')),
+  payload TEXT NOT NULL,
+  UNIQUE (order_id, digest)
+);
+
+-- A row is a status that the platform says and its document does not name.
+CREATE TABLE unknown_statuses (
+  word TEXT NOT NULL PRIMARY KEY,
+  order_id TEXT NOT NULL,
+  seen_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- A row is an order of which a part could not be read.
+CREATE TABLE incomplete_orders (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  reason TEXT NOT NULL,
+  since TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- A row is an order that an answer of GET /order/all had.
+CREATE TABLE listed_orders (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  -- A time when an answer had it; the last one where it is missing now.
+  listed_at TEXT NOT NULL,
+  -- The first answer for its day that lacked it; NULL: listed.
+  missing_since TEXT,
+  -- 0: missing in one answer that lacked most orders, so it is not reported yet.
+  is_told INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE INDEX listed_orders_missing ON listed_orders (missing_since) WHERE missing_since IS NOT NULL;
+
+-- A row is a date whose orders were requested, with when a whole answer last had them.
+CREATE TABLE polled_days (
+  day TEXT NOT NULL PRIMARY KEY,
+  asked_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Catalogue.
+
+-- A row is the last complete reading of a branch's product list.
+CREATE TABLE sweeps (
+  branch TEXT NOT NULL PRIMARY KEY,
+  subsidiary_id TEXT,
+  started_at TEXT NOT NULL,
+  completed_at TEXT NOT NULL,
+  completed_ms INTEGER NOT NULL DEFAULT 0,
+  as_of_seq INTEGER NOT NULL,
+  pages INTEGER NOT NULL,
+  products INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- A row is a product that the list of a branch has.
+CREATE TABLE branch_products (
+  branch TEXT NOT NULL,
+  product_id TEXT NOT NULL,
+  digest TEXT,
+  -- Since when the branch's list lacks it without being believed, because it lacks most products; NULL: listed.
+  missing_since TEXT,
+  PRIMARY KEY (branch, product_id)
+) WITHOUT ROWID;
+
+CREATE INDEX branch_products_by_product ON branch_products (product_id);
+
+-- A row is a field that the platform's products have, or had.
+CREATE TABLE product_fields (
+  name TEXT NOT NULL PRIMARY KEY,
+  first_seen_at TEXT NOT NULL,
+  -- When no product had it any more; NULL while one has it.
+  gone_since TEXT
+) WITHOUT ROWID;
+
+-- Outbox.
+
+-- A row is a reference under which a change was handed over before a newer value took its place or joined it.
 CREATE TABLE merged_references (
   change_id INTEGER NOT NULL,
   reference TEXT NOT NULL,
@@ -350,31 +536,22 @@ CREATE TRIGGER references_go AFTER DELETE ON outbox BEGIN
   DELETE FROM merged_references WHERE change_id = OLD.change_id;
 END;
 
-CREATE VIEW outbox_references AS
-SELECT reference, change_id FROM outbox WHERE reference IS NOT NULL
-UNION ALL
-SELECT m.reference, m.change_id FROM merged_references m JOIN outbox o USING (change_id)
-WHERE o.reference IS NOT m.reference;
-
+-- A row is a row of the inbox that is in the outbox by now and not yet removed from the inbox.
 CREATE TABLE inbox_copied (
   inbox_key TEXT NOT NULL PRIMARY KEY,
   copied_at TEXT NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE order_payloads (
-  payload_id INTEGER PRIMARY KEY,
-  order_id TEXT NOT NULL,
-  -- The order's newest event once this was merged.
-  seq INTEGER NOT NULL,
-  -- 1: it brought that event; 0: it said what was known.
-  applied INTEGER NOT NULL,
-  source TEXT NOT NULL CHECK (source IN ('webhook', 'poll')),
-  received_at TEXT NOT NULL,
-  payload TEXT NOT NULL
+-- A row is a range of versions that were handed over past the inbox while it may have had rows.
+CREATE TABLE hand_overs (
+  first_version INTEGER PRIMARY KEY,
+  last_version INTEGER NOT NULL,
+  handed_at TEXT NOT NULL
 );
 
-CREATE INDEX order_payloads_by_order ON order_payloads (order_id, seq, received_at, source);
+-- Ledger of stock.
 
+-- A row is the last count of a stock.
 CREATE TABLE stock_counts (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
@@ -383,6 +560,12 @@ CREATE TABLE stock_counts (
   counted_seq INTEGER NOT NULL,
   counted_version INTEGER NOT NULL,
   change_id INTEGER NOT NULL,
+  -- When it was counted, as the POS said or when it was handed over; when it was handed over. It contains no order
+  -- that was acknowledged between the two.
+  counted_ms INTEGER NOT NULL DEFAULT 0,
+  handed_ms INTEGER NOT NULL DEFAULT 0,
+  -- As in the change: a count by an id belongs to that id, and goes where the id means another stock.
+  named TEXT,
   -- JSON: how the platform is told which stock is meant.
   address TEXT NOT NULL,
   -- The platform refused this version or a person gave it up: do not insist.
@@ -390,21 +573,70 @@ CREATE TABLE stock_counts (
   call_id INTEGER,
   call_qty REAL,
   call_seq INTEGER,
+  call_had_qty REAL,
   -- How often it was sent again without a clear answer.
   attempts INTEGER NOT NULL DEFAULT 0,
   -- Something happened since it was last looked at.
   dirty INTEGER NOT NULL DEFAULT 0,
-  -- When it was counted, as the POS said or when it was handed over; when it was handed over. It contains no order
-  -- that was acknowledged between the two.
-  counted_ms INTEGER NOT NULL DEFAULT 0,
-  handed_ms INTEGER NOT NULL DEFAULT 0,
-  call_had_qty REAL,
-  -- As in the change: a count by an id belongs to that id, and goes where the id means another stock.
-  named TEXT,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
--- Counts by an id that means no stock now, with the stock that it meant last.
+-- Finds the count that a person gives up, who may discard hundreds of changes at once.
+CREATE INDEX stock_counts_by_change ON stock_counts (change_id);
+
+CREATE INDEX stock_counts_under_way ON stock_counts (call_id) WHERE call_id IS NOT NULL;
+
+CREATE INDEX stock_counts_dirty ON stock_counts (subsidiary_id, sku) WHERE dirty = 1;
+
+-- A row is what an event of an order takes from a stock or gives back.
+CREATE TABLE stock_steps (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  order_id TEXT NOT NULL,
+  -- Event of the order feed with which it was heard; 0: from before the ledger.
+  seq INTEGER NOT NULL,
+  -- The id by which the order named the product: what an order took goes with that id. '': it named none.
+  external_id TEXT NOT NULL DEFAULT '',
+  -- Above 0: the part that an acknowledgement left out, because the POS does not know the line yet.
+  part INTEGER NOT NULL DEFAULT 0,
+  -- Above 0 it takes, below 0 it gives back: cut, cancelled, moved to another store. 0: the order changed elsewhere,
+  -- and the platform may have given something back here.
+  qty REAL NOT NULL,
+  -- The earliest moment at which the order may have been placed, by this machine's clock; 0: unknown.
+  placed_ms INTEGER NOT NULL,
+  -- The order's first event: the platform took it off by itself.
+  is_first INTEGER NOT NULL,
+  -- NULL: the POS has not acknowledged it. Else the newest hand-over of the stock at that time, 0 for none: a count
+  -- contains the step only if it is at least as new.
+  booked_version INTEGER,
+  -- When it was acknowledged; 0: long ago.
+  booked_ms INTEGER NOT NULL DEFAULT 0,
+  -- Set where the order was acknowledged before: a count handed over after this time contains the step all the same.
+  held_until_ms INTEGER,
+  PRIMARY KEY (sku, subsidiary_id, order_id, seq, external_id, part)
+) WITHOUT ROWID;
+
+CREATE INDEX stock_steps_by_order ON stock_steps (order_id);
+
+CREATE INDEX stock_steps_by_id ON stock_steps (external_id) WHERE external_id <> '';
+
+-- A row is an order that the ledger knows, with the stocks that its lines take.
+CREATE TABLE ledger_orders (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  seq INTEGER NOT NULL,
+  first_seq INTEGER NOT NULL,
+  takes INTEGER NOT NULL,
+  placed_ms INTEGER NOT NULL,
+  places TEXT NOT NULL,
+  is_unplaced INTEGER NOT NULL DEFAULT 0,
+  is_stale INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE INDEX ledger_orders_unplaced ON ledger_orders (seq) WHERE is_unplaced = 1;
+
+CREATE INDEX ledger_orders_stale ON ledger_orders (order_id) WHERE is_stale = 1;
+
+-- A row is a count by an id that means no stock now, with the stock that it meant last.
 CREATE TABLE id_counts (
   named TEXT NOT NULL PRIMARY KEY,
   external_id TEXT NOT NULL,
@@ -413,9 +645,9 @@ CREATE TABLE id_counts (
   counted_qty REAL NOT NULL,
   counted_seq INTEGER NOT NULL,
   counted_version INTEGER NOT NULL,
+  change_id INTEGER NOT NULL,
   counted_ms INTEGER NOT NULL,
   handed_ms INTEGER NOT NULL,
-  change_id INTEGER NOT NULL,
   address TEXT NOT NULL,
   refused_version INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -424,7 +656,7 @@ CREATE INDEX id_counts_by_id ON id_counts (external_id);
 
 CREATE INDEX id_counts_by_place ON id_counts (sku, subsidiary_id);
 
--- Ids that the catalogue gave to a stock, or took from it, since the ledger last looked at what they mean.
+-- A row is an id that the catalogue gave to a stock, or took from it, since the ledger last looked at what it means.
 CREATE TABLE moved_ids (
   external_id TEXT NOT NULL,
   sku TEXT NOT NULL,
@@ -432,11 +664,78 @@ CREATE TABLE moved_ids (
   PRIMARY KEY (external_id, sku, subsidiary_id)
 ) WITHOUT ROWID;
 
--- Finds the count that a person gives up, who may discard hundreds of changes at once.
-CREATE INDEX stock_counts_by_change ON stock_counts (change_id);
+CREATE TRIGGER ids_leave AFTER DELETE ON integrations
+WHEN EXISTS (SELECT 1 FROM stock_counts WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
+  OR EXISTS (SELECT 1 FROM stock_steps WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
+  OR EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock'
+    AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NULL)
+  OR EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_held WHERE kind = 'stock'
+    AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NOT NULL)
+BEGIN
+  INSERT OR IGNORE INTO moved_ids (external_id, sku, subsidiary_id)
+    SELECT id, OLD.sku, OLD.subsidiary_id
+    FROM (SELECT OLD.ext_id AS id UNION ALL SELECT OLD.product_id_pos_a UNION ALL SELECT OLD.product_code_pos_b)
+    WHERE id <> '';
+END;
 
-CREATE INDEX stock_counts_under_way ON stock_counts (call_id) WHERE call_id IS NOT NULL;
+CREATE TRIGGER ids_arrive AFTER INSERT ON integrations
+BEGIN
+  INSERT OR IGNORE INTO moved_ids (external_id, sku, subsidiary_id)
+    SELECT id, NEW.sku, NEW.subsidiary_id
+    FROM (SELECT NEW.ext_id AS id UNION ALL SELECT NEW.product_id_pos_a UNION ALL SELECT NEW.product_code_pos_b)
+    WHERE id <> '' AND (EXISTS (SELECT 1 FROM stock_steps WHERE external_id = id AND external_id <> '')
+      OR EXISTS (SELECT 1 FROM id_counts WHERE external_id = id));
+END;
 
+-- A row is the newest count of a stock that a person gave up.
+CREATE TABLE given_up_counts (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+-- A row is what the platform showed of a scarce stock before its count was sent.
+CREATE TABLE stock_looks (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  looked_ms INTEGER NOT NULL,
+  looked_seq INTEGER NOT NULL,
+  missing_qty REAL NOT NULL,
+  refused INTEGER NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+-- A row is a stock whose quantity at the platform differs from what the ledger wants there.
+CREATE TABLE stock_differences (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  since_ms INTEGER NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+-- A row is a branch for which orders that nobody booked are held back; '' means every branch.
+CREATE TABLE holding_branches (
+  subsidiary_id TEXT NOT NULL PRIMARY KEY
+) WITHOUT ROWID;
+
+-- A row is a store, as orders name it, whose POS has acknowledged an order.
+CREATE TABLE acknowledging_stores (
+  store TEXT NOT NULL PRIMARY KEY,
+  first_at TEXT NOT NULL,
+  last_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
+  INSERT INTO acknowledging_stores (store, first_at, last_at)
+    SELECT coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
+      WHERE order_id = NEW.order_id
+        AND NOT EXISTS (SELECT 1 FROM acknowledging_stores WHERE store = coalesce(store_external_id, ''));
+  UPDATE acknowledging_stores SET last_at = NEW.acked_at
+    WHERE store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+END;
+
+-- A row is what the platform is believed to have of a stock.
 CREATE VIEW stock_beliefs AS
 SELECT k.sku, k.subsidiary_id, k.show, k.show_uncertain,
   CASE WHEN k.uncertain = 0 THEN k.qty + 0 END AS believed_qty,
@@ -446,10 +745,163 @@ SELECT k.sku, k.subsidiary_id, k.show, k.show_uncertain,
     AS confirmed_ms
 FROM stocks k;
 
-CREATE INDEX orders_scheduled ON orders (scheduled_for)
-  WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
-    AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'));
+-- A row is the last count of a stock, with the quantity that is wanted at the platform and the one expected there.
+CREATE VIEW stock_ledger AS
+SELECT c.*,
+  max(0, round(c.counted_qty - c.reserved_qty - c.unheard_qty - c.safety_qty, 9)) AS wanted_qty,
+  CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
+      -- Nobody knows whether a platform that sold more than it had goes below zero.
+      AND (c.ordered_qty = 0 OR c.believed_qty >= c.ordered_qty)
+    THEN round(c.believed_qty - c.ordered_qty, 9) END AS expected_qty
+FROM (
+  SELECT b.*,
+    coalesce(
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = b.subsidiary_id),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = ''),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
+    CASE WHEN b.holds THEN
+      -- A cut of lines that the count contains does not make up for lines that it does not contain.
+      (SELECT total(max(0, min(r.live, max(0, r.open) + r.left_out))) FROM (
+        SELECT sum(e.qty) AS live, sum(CASE WHEN e.part = 0 THEN e.open ELSE 0 END) AS open,
+          sum(CASE WHEN e.part > 0 THEN e.open ELSE 0 END) AS left_out
+        FROM (SELECT s.order_id, s.qty, s.part,
+            CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version
+                AND NOT (s.booked_ms > b.counted_ms AND s.booked_ms < b.handed_ms) THEN 0
+              WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
+              WHEN s.qty > 0 THEN s.qty
+              WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END AS open
+          FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id) e
+        GROUP BY e.order_id) r)
+    ELSE
+      (SELECT total(max(0, r.qty)) FROM (
+        SELECT sum(s.qty) AS qty FROM stock_steps s
+        WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.counted_seq GROUP BY s.order_id) r)
+    END AS reserved_qty,
+    coalesce((SELECT max(0, k.missing_qty - (SELECT total(max(0, s.qty)) FROM stock_steps s
+        WHERE s.sku = k.sku AND s.subsidiary_id = k.subsidiary_id AND s.seq > k.looked_seq))
+      FROM stock_looks k WHERE k.sku = b.sku AND k.subsidiary_id = b.subsidiary_id), 0) AS unheard_qty,
+    (SELECT total(s.qty) FROM stock_steps s
+      WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.confirmed_seq) AS ordered_qty,
+    EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
+      AND s.seq > b.confirmed_seq AND (s.is_first = 0 OR s.placed_ms <= b.confirmed_ms)) AS is_moved,
+    (SELECT coalesce(max(o.seq), 0) FROM ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
+  FROM (
+    SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
+      coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms,
+      EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)) AS holds
+    FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
 
+-- Hooks.
+
+-- A row is a hook's place in the feed of one event.
+CREATE TABLE hooks (
+  name TEXT NOT NULL,
+  event TEXT NOT NULL DEFAULT 'order',
+  seq INTEGER NOT NULL,
+  -- Of order.prepare: events of the order feed up to this one were looked at.
+  order_seq INTEGER,
+  began_at TEXT NOT NULL,
+  -- A hook does not get orders that were created before this time and first came by a poll. NULL: it gets them.
+  news_from TEXT,
+  last_ok_at TEXT,
+  -- Failed tries since `last_ok_at`.
+  failures INTEGER NOT NULL DEFAULT 0,
+  last_failure_at TEXT,
+  last_failure TEXT,
+  next_try_at TEXT,
+  rewinds INTEGER NOT NULL DEFAULT 0,
+  rewound_at TEXT,
+  PRIMARY KEY (name, event)
+) WITHOUT ROWID;
+
+-- A row is something that was sent to a hook.
+CREATE TABLE hook_deliveries (
+  delivery_id INTEGER PRIMARY KEY,
+  hook TEXT NOT NULL,
+  event TEXT NOT NULL DEFAULT 'order',
+  -- The event of the order feed.
+  seq INTEGER NOT NULL,
+  change_id INTEGER,
+  -- Of its newest try.
+  at TEXT NOT NULL,
+  tries INTEGER NOT NULL,
+  taken INTEGER NOT NULL,
+  -- What the receiver said to that try; it never names the customer.
+  answer TEXT NOT NULL
+);
+
+CREATE INDEX hook_deliveries_by_hook ON hook_deliveries (hook, event, delivery_id);
+
+-- A row is what a hook was told last of the preparation of an order.
+CREATE TABLE prepared_orders (
+  hook TEXT NOT NULL,
+  order_id TEXT NOT NULL,
+  -- Events told of the order; 0: it was paid and due before the hook began, so none ever is.
+  step INTEGER NOT NULL,
+  is_prepared INTEGER NOT NULL,
+  store TEXT,
+  -- What was to be prepared, as JSON; NULL where only its digest is known.
+  content TEXT,
+  digest TEXT NOT NULL,
+  -- The newest of its events.
+  seq INTEGER NOT NULL,
+  PRIMARY KEY (hook, order_id)
+) WITHOUT ROWID;
+
+CREATE INDEX prepared_orders_by_order ON prepared_orders (order_id);
+
+CREATE INDEX prepared_orders_by_seq ON prepared_orders (hook, seq);
+
+-- A row is an event order.prepare, order.changed or order.undone of a hook, numbered for each hook on its own.
+CREATE TABLE preparation_events (
+  hook TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  event TEXT NOT NULL,
+  order_id TEXT NOT NULL,
+  step INTEGER NOT NULL,
+  digest TEXT NOT NULL,
+  reason TEXT,
+  -- JSON; NULL where what was told before is not known.
+  changes TEXT,
+  decided_at TEXT NOT NULL,
+  PRIMARY KEY (hook, seq)
+) WITHOUT ROWID;
+
+CREATE INDEX preparation_events_by_order ON preparation_events (order_id);
+
+-- Health.
+
+-- A row is an hour (UTC, such as 2026-01-15T12) in which a store's POS gave a sign of life; '' where it named no store.
+CREATE TABLE pos_signs (
+  store TEXT NOT NULL,
+  hour TEXT NOT NULL,
+  last_at TEXT NOT NULL,
+  -- 0 if the hour has only acknowledgements: those come with orders, so no hour is usual because of them.
+  is_regular INTEGER NOT NULL DEFAULT 1,
+  PRIMARY KEY (store, hour)
+) WITHOUT ROWID;
+
+-- No OR REPLACE: the conflict rule of the statement that fires a trigger overrides that of the trigger's own.
+CREATE TRIGGER pos_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
+  UPDATE pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
+    AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+  INSERT INTO pos_signs (store, hour, last_at, is_regular)
+    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM orders
+    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM pos_signs
+      WHERE store = coalesce(orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
+END;
+
+CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON order_acks WHEN NEW.source <> 'cli' BEGIN
+  UPDATE pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
+    AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+  INSERT INTO pos_signs (store, hour, last_at, is_regular)
+    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM orders
+    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM pos_signs
+      WHERE store = coalesce(orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
+END;
+
+-- A row is an action of a person, or of the daemon, that a person may ask about later.
 CREATE TABLE audit (
   audit_id INTEGER PRIMARY KEY,
   at TEXT NOT NULL,
@@ -460,15 +912,9 @@ CREATE TABLE audit (
   detail TEXT
 );
 
-CREATE TABLE stock_safety (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  qty REAL NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id)
-) WITHOUT ROWID;
+-- A hub and its branches, as the hub has them. The words epoch, n, mark, line and u are those of docs/architecture.md.
 
-CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NULL AND forgotten_at IS NULL;
-
+-- The one row is this hub, and which life of its database the feeds are of.
 CREATE TABLE hub (
   one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
   epoch TEXT NOT NULL,
@@ -478,102 +924,62 @@ CREATE TABLE hub (
   restored_at TEXT
 );
 
+-- A row is a branch with its feed, its uplink and the numbers that its own order feed may give out.
 CREATE TABLE feed_branches (
   branch TEXT NOT NULL PRIMARY KEY,
+  subsidiary_id TEXT,
   may_price INTEGER NOT NULL DEFAULT 0,
+  epoch TEXT,
   last_n INTEGER NOT NULL DEFAULT 0,
   snapshot_n INTEGER NOT NULL DEFAULT 0,
   snapshot_at TEXT,
-  line TEXT,
-  up_to INTEGER NOT NULL DEFAULT 0,
-  subsidiary_id TEXT,
-  catalog_key TEXT,
-  catalog_rev INTEGER NOT NULL DEFAULT 0,
   snapshot_stage TEXT,
   snapshot_seq INTEGER,
   snapshot_after,
+  catalog_key TEXT,
+  catalog_rev INTEGER NOT NULL DEFAULT 0,
+  line TEXT,
+  up_to INTEGER NOT NULL DEFAULT 0,
   seq INTEGER NOT NULL DEFAULT 0,
-  epoch TEXT,
   leased_seq INTEGER NOT NULL DEFAULT 0,
   stopped_seq INTEGER
 ) WITHOUT ROWID;
 
+CREATE INDEX feed_branches_by_subsidiary ON feed_branches (subsidiary_id) WHERE subsidiary_id IS NOT NULL;
+
+CREATE INDEX feed_branches_in_snapshot ON feed_branches (branch) WHERE snapshot_stage IS NOT NULL;
+
+-- A row is a store, as orders name it, with the branch to which its orders go.
 CREATE TABLE feed_stores (
   store_id TEXT NOT NULL PRIMARY KEY,
   branch TEXT NOT NULL,
   by_hand INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
+-- A row is a store of a branch that is no longer configured, which gets it back if it is configured again.
+CREATE TABLE left_stores (
+  store_id TEXT NOT NULL PRIMARY KEY,
+  branch TEXT NOT NULL,
+  by_hand INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- A row is an order whose store is of no branch, with the branch that a person gave it.
 CREATE TABLE unassigned_orders (
   order_id TEXT NOT NULL PRIMARY KEY,
   branch TEXT
 ) WITHOUT ROWID;
 
-CREATE TABLE handed_up (
-  change_id INTEGER PRIMARY KEY,
-  branch TEXT NOT NULL,
-  branch_change_id INTEGER NOT NULL,
-  settled INTEGER NOT NULL DEFAULT 0
-);
-
-CREATE INDEX handed_up_settled ON handed_up (change_id) WHERE settled = 1;
-
-CREATE TRIGGER handed_up_settles AFTER UPDATE OF state ON outbox
-WHEN NEW.state IN ('done', 'rejected', 'superseded') AND NEW.state <> OLD.state
-BEGIN
-  UPDATE handed_up SET settled = 1 WHERE change_id = NEW.change_id;
-END;
-
-CREATE TABLE link (
-  one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
-  epoch TEXT,
-  mark INTEGER NOT NULL DEFAULT 0,
-  line TEXT NOT NULL,
-  last_u INTEGER NOT NULL DEFAULT 0,
-  left_epochs TEXT NOT NULL DEFAULT '[]'
-);
-
-CREATE TABLE up_items (
-  u INTEGER PRIMARY KEY,
-  kind TEXT NOT NULL CHECK (kind IN ('stock', 'product', 'ack')),
-  change_id INTEGER,
-  body TEXT NOT NULL
-);
-
-CREATE TABLE up_acks (
-  order_id TEXT NOT NULL PRIMARY KEY
-) WITHOUT ROWID;
-
-CREATE INDEX outbox_line ON outbox (kind, priority, branch, queue_seq, basis)
-  WHERE state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read';
-
-CREATE INDEX stock_counts_dirty ON stock_counts (subsidiary_id, sku) WHERE dirty = 1;
-
-CREATE INDEX feed_branches_by_subsidiary ON feed_branches (subsidiary_id) WHERE subsidiary_id IS NOT NULL;
-
-CREATE INDEX feed_branches_in_snapshot ON feed_branches (branch) WHERE snapshot_stage IS NOT NULL;
-
-CREATE TABLE catalog_news (
-  rev INTEGER PRIMARY KEY AUTOINCREMENT,
-  branch TEXT NOT NULL,
-  product_id TEXT NOT NULL,
-  UNIQUE (branch, product_id)
-);
-
-CREATE INDEX catalog_news_by_branch ON catalog_news (branch, rev);
-
-CREATE TABLE waiting_acks (
+-- A row is an order that a branch was sent; `moved` is 1 once it is another branch's.
+CREATE TABLE sent_orders (
   order_id TEXT NOT NULL,
   branch TEXT NOT NULL,
-  acked_at TEXT NOT NULL,
-  source TEXT NOT NULL DEFAULT 'branch',
-  as_of TEXT,
-  without TEXT,
+  moved INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
-CREATE INDEX handed_up_by_branch ON handed_up (branch, change_id);
+CREATE INDEX sent_orders_moved ON sent_orders (branch) WHERE moved = 1;
 
+-- A row is an entry of a branch's feed.
 CREATE TABLE feed (
   feed_id INTEGER PRIMARY KEY,
   branch TEXT NOT NULL,
@@ -591,7 +997,15 @@ CREATE INDEX feed_by_order ON feed (order_id) WHERE order_id IS NOT NULL;
 
 CREATE INDEX feed_unpublished ON feed (feed_id) WHERE published = 0;
 
-CREATE INDEX integrations_by_place ON integrations (sku, subsidiary_id);
+-- A row is a product that changed for a branch, or for all of them where the branch is ''.
+CREATE TABLE catalog_news (
+  rev INTEGER PRIMARY KEY AUTOINCREMENT,
+  branch TEXT NOT NULL,
+  product_id TEXT NOT NULL,
+  UNIQUE (branch, product_id)
+);
+
+CREATE INDEX catalog_news_by_branch ON catalog_news (branch, rev);
 
 CREATE TRIGGER catalog_news_once BEFORE INSERT ON catalog_news BEGIN
   DELETE FROM catalog_news WHERE branch = NEW.branch AND product_id = NEW.product_id;
@@ -660,152 +1074,60 @@ BEGIN
     WHERE subsidiary_id = OLD.subsidiary_id AND line IS NOT NULL;
 END;
 
-CREATE TABLE sent_orders (
-  order_id TEXT NOT NULL,
+-- A row is a change of the outbox that a branch handed up.
+CREATE TABLE handed_up (
+  change_id INTEGER PRIMARY KEY,
   branch TEXT NOT NULL,
-  moved INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (order_id, branch)
-) WITHOUT ROWID;
+  branch_change_id INTEGER NOT NULL,
+  settled INTEGER NOT NULL DEFAULT 0
+);
 
-CREATE INDEX sent_orders_moved ON sent_orders (branch) WHERE moved = 1;
+CREATE INDEX handed_up_settled ON handed_up (change_id) WHERE settled = 1;
 
-CREATE TABLE acknowledging_stores (
-  store TEXT NOT NULL PRIMARY KEY,
-  first_at TEXT NOT NULL,
-  last_at TEXT NOT NULL
-) WITHOUT ROWID;
+CREATE INDEX handed_up_by_branch ON handed_up (branch, change_id);
 
-CREATE TABLE stock_steps (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  order_id TEXT NOT NULL,
-  -- Event of the order feed with which it was heard; 0: from before the ledger.
-  seq INTEGER NOT NULL,
-  -- Above 0 it takes, below 0 it gives back: cut, cancelled, moved to another store. 0: the order changed elsewhere,
-  -- and the platform may have given something back here.
-  qty REAL NOT NULL,
-  -- NULL: the POS has not acknowledged it. Else the newest hand-over of the stock at that time, 0 for none: a count
-  -- contains the step only if it is at least as new.
-  booked_version INTEGER,
-  -- When it was acknowledged; 0: long ago.
-  booked_ms INTEGER NOT NULL DEFAULT 0,
-  -- The earliest moment at which the order may have been placed, by this machine's clock; 0: unknown.
-  placed_ms INTEGER NOT NULL,
-  -- The order's first event: the platform took it off by itself.
-  is_first INTEGER NOT NULL,
-  -- Set where the order was acknowledged before: a count handed over after this time contains the step all the same.
-  held_until_ms INTEGER,
-  -- The id by which the order named the product: what an order took goes with that id. '': it named none.
-  external_id TEXT NOT NULL DEFAULT '',
-  -- Above 0: the part that an acknowledgement left out, because the POS does not know the line yet.
-  part INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (sku, subsidiary_id, order_id, seq, external_id, part)
-) WITHOUT ROWID;
-
-CREATE INDEX stock_steps_by_order ON stock_steps (order_id);
-
-CREATE INDEX stock_steps_by_id ON stock_steps (external_id) WHERE external_id <> '';
-
-CREATE TRIGGER ids_leave AFTER DELETE ON integrations
-WHEN EXISTS (SELECT 1 FROM stock_counts WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
-  OR EXISTS (SELECT 1 FROM stock_steps WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
-  OR EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock'
-    AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NULL)
-  OR EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_held WHERE kind = 'stock'
-    AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NOT NULL)
+CREATE TRIGGER handed_up_settles AFTER UPDATE OF state ON outbox
+WHEN NEW.state IN ('done', 'rejected', 'superseded') AND NEW.state <> OLD.state
 BEGIN
-  INSERT OR IGNORE INTO moved_ids (external_id, sku, subsidiary_id)
-    SELECT id, OLD.sku, OLD.subsidiary_id
-    FROM (SELECT OLD.ext_id AS id UNION ALL SELECT OLD.product_id_pos_a UNION ALL SELECT OLD.product_code_pos_b) WHERE id <> '';
+  UPDATE handed_up SET settled = 1 WHERE change_id = NEW.change_id;
 END;
 
-CREATE TRIGGER ids_arrive AFTER INSERT ON integrations
-BEGIN
-  INSERT OR IGNORE INTO moved_ids (external_id, sku, subsidiary_id)
-    SELECT id, NEW.sku, NEW.subsidiary_id
-    FROM (SELECT NEW.ext_id AS id UNION ALL SELECT NEW.product_id_pos_a UNION ALL SELECT NEW.product_code_pos_b)
-    WHERE id <> '' AND (EXISTS (SELECT 1 FROM stock_steps WHERE external_id = id AND external_id <> '')
-      OR EXISTS (SELECT 1 FROM id_counts WHERE external_id = id));
-END;
-
-CREATE TABLE "ledger_orders" (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  seq INTEGER NOT NULL,
-  first_seq INTEGER NOT NULL,
-  takes INTEGER NOT NULL,
-  placed_ms INTEGER NOT NULL,
-  places TEXT NOT NULL,
-  is_unplaced INTEGER NOT NULL DEFAULT 0,
-  is_stale INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-
-CREATE INDEX ledger_orders_unplaced ON ledger_orders (seq) WHERE is_unplaced = 1;
-
-CREATE INDEX ledger_orders_stale ON ledger_orders (order_id) WHERE is_stale = 1;
-
-CREATE TABLE order_acks (
+-- A row is an acknowledgement of a branch that waits until its order is known and assigned.
+CREATE TABLE waiting_acks (
   order_id TEXT NOT NULL,
   branch TEXT NOT NULL,
   acked_at TEXT NOT NULL,
-  source TEXT NOT NULL,
-  seq INTEGER,
-  edited_seq INTEGER,
-  waits_since TEXT,
-  -- The lines that the POS has not booked, as a JSON array of their numbers; NULL: it has booked all.
+  source TEXT NOT NULL DEFAULT 'branch',
+  as_of TEXT,
   without TEXT,
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
-CREATE VIEW orders_due AS
-SELECT s.*,
-  (CAST(strftime('%s', s.due_at) AS INTEGER) - CAST(strftime('%s', 'now') AS INTEGER)) / 60 AS due_in_minutes,
-  (SELECT max(a.acked_at) FROM order_acks a WHERE a.order_id = s.order_id) AS acked_at
-FROM (
-  SELECT o.*,
-    CASE WHEN scheduled_for GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*Z' THEN scheduled_for END AS due_at
-  FROM orders o
-  WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
-    AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))) s;
+-- A branch of a hub.
 
-CREATE INDEX order_acks_by_time ON order_acks (acked_at);
+-- The one row is how far this branch has taken its feed, and the uplink on which its own changes go up.
+CREATE TABLE link (
+  one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+  epoch TEXT,
+  mark INTEGER NOT NULL DEFAULT 0,
+  -- JSON array of the epochs that this branch will not follow again.
+  left_epochs TEXT NOT NULL DEFAULT '[]',
+  line TEXT NOT NULL,
+  last_u INTEGER NOT NULL DEFAULT 0
+);
 
-CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  INSERT INTO acknowledging_stores (store, first_at, last_at)
-    SELECT coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
-      WHERE order_id = NEW.order_id
-        AND NOT EXISTS (SELECT 1 FROM acknowledging_stores WHERE store = coalesce(store_external_id, ''));
-  UPDATE acknowledging_stores SET last_at = NEW.acked_at
-    WHERE store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
-END;
+-- A row is a change or an acknowledgement that has a number of the uplink, until the hub has it.
+CREATE TABLE up_items (
+  u INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL CHECK (kind IN ('stock', 'product', 'ack')),
+  change_id INTEGER,
+  body TEXT NOT NULL
+);
 
--- Signs of life of each store's POS, one row an hour (UTC, such as 2026-01-15T12); '' where a sign names no store.
-CREATE TABLE pos_signs (
-  store TEXT NOT NULL,
-  hour TEXT NOT NULL,
-  last_at TEXT NOT NULL,
-  -- 0 if the hour has only acknowledgements: those come with orders, so no hour is usual because of them.
-  is_regular INTEGER NOT NULL DEFAULT 1,
-  PRIMARY KEY (store, hour)
+-- A row is an order whose acknowledgement has no number of the uplink yet.
+CREATE TABLE up_acks (
+  order_id TEXT NOT NULL PRIMARY KEY
 ) WITHOUT ROWID;
-
--- No OR REPLACE: the conflict rule of the statement that fires a trigger overrides that of the trigger's own.
-CREATE TRIGGER pos_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  UPDATE pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
-    AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
-  INSERT INTO pos_signs (store, hour, last_at, is_regular)
-    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM orders
-    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM pos_signs
-      WHERE store = coalesce(orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
-END;
-
-CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  UPDATE pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
-    AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
-  INSERT INTO pos_signs (store, hour, last_at, is_regular)
-    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM orders
-    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM pos_signs
-      WHERE store = coalesce(orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
-END;
 
 -- A statement's own conflict clause overrides that of its triggers' statements, so these look before they insert.
 CREATE TRIGGER acks_go_up AFTER INSERT ON order_acks WHEN EXISTS (SELECT 1 FROM link) BEGIN
@@ -819,268 +1141,29 @@ WHEN EXISTS (SELECT 1 FROM link) BEGIN
     SELECT NEW.order_id WHERE NOT EXISTS (SELECT 1 FROM up_acks WHERE order_id = NEW.order_id);
 END;
 
-CREATE TABLE incomplete_orders (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  reason TEXT NOT NULL,
-  since TEXT NOT NULL
-) WITHOUT ROWID;
-
-CREATE TABLE given_up_counts (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  version INTEGER NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id)
-) WITHOUT ROWID;
-
-CREATE TABLE hand_overs (
-  first_version INTEGER PRIMARY KEY,
-  last_version INTEGER NOT NULL,
-  handed_at TEXT NOT NULL
-);
-
-CREATE TABLE holding_branches (
-  subsidiary_id TEXT NOT NULL PRIMARY KEY
-) WITHOUT ROWID;
-
-CREATE TABLE stock_differences (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  since_ms INTEGER NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id)
-) WITHOUT ROWID;
-
-CREATE INDEX order_acks_waiting ON order_acks (waits_since) WHERE waits_since IS NOT NULL;
-
--- Orders that an answer of GET /order/all had.
-CREATE TABLE listed_orders (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  -- A time when an answer had it; the last one where it is missing now.
-  listed_at TEXT NOT NULL,
-  -- The first answer for its day that lacked it; NULL: listed.
-  missing_since TEXT,
-  -- 0: missing in one answer that lacked most orders, so it is not reported yet.
-  is_told INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-
-CREATE INDEX listed_orders_missing ON listed_orders (missing_since) WHERE missing_since IS NOT NULL;
-
--- Dates whose orders were requested, and when a whole answer last had them.
-CREATE TABLE polled_days (
-  day TEXT NOT NULL PRIMARY KEY,
-  asked_at TEXT NOT NULL
-) WITHOUT ROWID;
-
-CREATE TABLE refused_acks (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  seq INTEGER,
-  refused_at TEXT NOT NULL,
-  message TEXT NOT NULL
-) WITHOUT ROWID;
-
-CREATE TABLE stock_looks (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  looked_ms INTEGER NOT NULL,
-  looked_seq INTEGER NOT NULL,
-  missing_qty REAL NOT NULL,
-  refused INTEGER NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id)
-) WITHOUT ROWID;
-
-CREATE VIEW stock_ledger AS
-SELECT c.*,
-  max(0, round(c.counted_qty - c.reserved_qty - c.unheard_qty - c.safety_qty, 9)) AS wanted_qty,
-  CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
-      -- Nobody knows whether a platform that sold more than it had goes below zero.
-      AND (c.ordered_qty = 0 OR c.believed_qty >= c.ordered_qty)
-    THEN round(c.believed_qty - c.ordered_qty, 9) END AS expected_qty
-FROM (
-  SELECT b.*,
-    coalesce(
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = b.subsidiary_id),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = ''),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
-    CASE WHEN b.holds THEN
-      -- A cut of lines that the count contains does not make up for lines that it does not contain.
-      (SELECT total(max(0, min(r.live, max(0, r.open) + r.left_out))) FROM (
-        SELECT sum(e.qty) AS live, sum(CASE WHEN e.part = 0 THEN e.open ELSE 0 END) AS open,
-          sum(CASE WHEN e.part > 0 THEN e.open ELSE 0 END) AS left_out
-        FROM (SELECT s.order_id, s.qty, s.part,
-            CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version
-                AND NOT (s.booked_ms > b.counted_ms AND s.booked_ms < b.handed_ms) THEN 0
-              WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
-              WHEN s.qty > 0 THEN s.qty
-              WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END AS open
-          FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id) e
-        GROUP BY e.order_id) r)
-    ELSE
-      (SELECT total(max(0, r.qty)) FROM (
-        SELECT sum(s.qty) AS qty FROM stock_steps s
-        WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.counted_seq GROUP BY s.order_id) r)
-    END AS reserved_qty,
-    coalesce((SELECT max(0, k.missing_qty - (SELECT total(max(0, s.qty)) FROM stock_steps s
-        WHERE s.sku = k.sku AND s.subsidiary_id = k.subsidiary_id AND s.seq > k.looked_seq))
-      FROM stock_looks k WHERE k.sku = b.sku AND k.subsidiary_id = b.subsidiary_id), 0) AS unheard_qty,
-    (SELECT total(s.qty) FROM stock_steps s
-      WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.confirmed_seq) AS ordered_qty,
-    EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
-      AND s.seq > b.confirmed_seq AND (s.is_first = 0 OR s.placed_ms <= b.confirmed_ms)) AS is_moved,
-    (SELECT coalesce(max(o.seq), 0) FROM ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
-  FROM (
-    SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
-      coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms,
-      EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)) AS holds
-    FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
-
+-- A row is an order whose customer was forgotten here while the hub still sends the customer's data.
 CREATE TABLE forgotten_up (
   order_id TEXT NOT NULL PRIMARY KEY
 ) WITHOUT ROWID;
 
-CREATE INDEX orders_waiting ON orders (to_book_since)
-  WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
-
-CREATE VIEW orders_unbooked AS
-SELECT o.*,
-  (SELECT max(a.acked_at) FROM order_acks a
-    WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, ''))) AS acked_at
-FROM orders o
-WHERE (o.status IS NULL OR o.status NOT IN ('pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'))
-  AND NOT EXISTS (SELECT 1 FROM order_acks a
-    WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, '')) AND a.without IS NULL
-      AND (a.edited_seq IS NULL OR NOT EXISTS (
-        SELECT 1 FROM stock_steps s LEFT JOIN stock_counts c ON c.sku = s.sku AND c.subsidiary_id = s.subsidiary_id
-        WHERE s.order_id = o.order_id AND s.booked_version IS NULL AND s.qty <> 0
-          AND NOT coalesce(s.held_until_ms <= c.counted_ms AND s.seq <= c.counted_seq, 0))));
-
-CREATE VIEW orders_to_book AS
-SELECT * FROM orders_unbooked
-WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
-
-CREATE TABLE left_stores (
-  store_id TEXT NOT NULL PRIMARY KEY,
-  branch TEXT NOT NULL,
-  by_hand INTEGER NOT NULL
-) WITHOUT ROWID;
-
-CREATE TABLE product_fields (
-  name TEXT NOT NULL PRIMARY KEY,
-  first_seen_at TEXT NOT NULL,
-  -- When no product had it any more; NULL while one has it.
-  gone_since TEXT
-) WITHOUT ROWID;
-
-CREATE UNIQUE INDEX outbox_settled_seq ON outbox (settled_seq) WHERE settled_seq IS NOT NULL;
-
-CREATE TRIGGER outbox_settles AFTER UPDATE OF state ON outbox
-WHEN NEW.state IN ('done', 'rejected', 'superseded') AND NEW.state <> OLD.state
-BEGIN
-  INSERT INTO marks (name, value) SELECT 'outbox.settled', 0
-    WHERE NOT EXISTS (SELECT 1 FROM marks WHERE name = 'outbox.settled');
-  UPDATE marks SET value = value + 1 WHERE name = 'outbox.settled';
-  UPDATE outbox SET settled_seq =
-    (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
-END;
-
-CREATE TRIGGER outbox_begins_settled AFTER INSERT ON outbox
-WHEN NEW.state IN ('done', 'rejected', 'superseded')
-BEGIN
-  INSERT INTO marks (name, value) SELECT 'outbox.settled', 0
-    WHERE NOT EXISTS (SELECT 1 FROM marks WHERE name = 'outbox.settled');
-  UPDATE marks SET value = value + 1 WHERE name = 'outbox.settled';
-  UPDATE outbox SET settled_seq =
-    (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
-END;
-
-CREATE VIEW contract AS SELECT 1 AS version, '2026-11-24' AS since;
-
-CREATE TABLE hook_deliveries (
-  delivery_id INTEGER PRIMARY KEY,
-  hook TEXT NOT NULL,
-  -- The event of the order feed.
-  seq INTEGER NOT NULL,
-  -- Of its newest try.
-  at TEXT NOT NULL,
-  tries INTEGER NOT NULL,
-  taken INTEGER NOT NULL,
-  -- What the receiver said to that try; it never names the customer.
-  answer TEXT NOT NULL,
-  event TEXT NOT NULL DEFAULT 'order',
-  change_id INTEGER
-);
-
-CREATE TABLE hooks (
-  name TEXT NOT NULL,
-  event TEXT NOT NULL DEFAULT 'order',
-  seq INTEGER NOT NULL,
-  began_at TEXT NOT NULL,
-  -- A hook does not get orders that were created before this time and first came by a poll. NULL: it gets them.
-  news_from TEXT,
-  last_ok_at TEXT,
-  -- Failed tries since `last_ok_at`.
-  failures INTEGER NOT NULL DEFAULT 0,
-  last_failure_at TEXT,
-  last_failure TEXT,
-  next_try_at TEXT,
-  rewinds INTEGER NOT NULL DEFAULT 0,
-  rewound_at TEXT,
-  -- Of order.prepare: events of the order feed up to this one were looked at.
-  order_seq INTEGER,
-  PRIMARY KEY (name, event)
-) WITHOUT ROWID;
-
-CREATE INDEX hook_deliveries_by_hook ON hook_deliveries (hook, event, delivery_id);
-
--- At a branch: orders that the hub gave to another branch after this one had them.
+-- A row is an order that the hub gave to another branch after this one had it.
 CREATE TABLE orders_away (
   order_id TEXT NOT NULL PRIMARY KEY
 ) WITHOUT ROWID;
 
--- What each hook was told last of the preparation of an order.
-CREATE TABLE prepared_orders (
-  hook TEXT NOT NULL,
-  order_id TEXT NOT NULL,
-  -- Events told of the order; 0: it was paid and due before the hook began, so none ever is.
-  step INTEGER NOT NULL,
-  is_prepared INTEGER NOT NULL,
-  store TEXT,
-  -- What was to be prepared, as JSON; NULL where only its digest is known.
-  content TEXT,
-  digest TEXT NOT NULL,
-  -- The newest of its events.
-  seq INTEGER NOT NULL,
-  PRIMARY KEY (hook, order_id)
-) WITHOUT ROWID;
+-- What a new mirror begins with.
 
-CREATE INDEX prepared_orders_by_order ON prepared_orders (order_id);
-CREATE INDEX prepared_orders_by_seq ON prepared_orders (hook, seq);
+INSERT INTO freshness (subject, state, message) VALUES
+  ('auth', 'unknown', ''),
+  ('catalog.sweep', 'unknown', ''),
+  ('orders.poll', 'unknown', ''),
+  ('orders.webhook', 'unknown', ''),
+  ('outbox.push', 'unknown', '');
 
--- The events order.prepare, order.changed and order.undone of each hook, numbered for each hook on its own.
-CREATE TABLE preparation_events (
-  hook TEXT NOT NULL,
-  seq INTEGER NOT NULL,
-  event TEXT NOT NULL,
-  order_id TEXT NOT NULL,
-  step INTEGER NOT NULL,
-  digest TEXT NOT NULL,
-  reason TEXT,
-  -- JSON; NULL where what was told before is not known.
-  changes TEXT,
-  decided_at TEXT NOT NULL,
-  PRIMARY KEY (hook, seq)
-) WITHOUT ROWID;
-
-CREATE INDEX preparation_events_by_order ON preparation_events (order_id);
-
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.webhook', NULL, NULL, 'unknown', '', NULL, NULL, 0);
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('outbox.push', NULL, NULL, 'unknown', '', NULL, NULL, 0);
-INSERT INTO marks (name, value) VALUES ('acks.used', 0);
-INSERT INTO marks (name, value) VALUES ('events.trimmed', 0);
-INSERT INTO marks (name, value) VALUES ('ledger.from', 0);
-INSERT INTO marks (name, value) VALUES ('ledger.seen', -1);
-INSERT INTO marks (name, value) VALUES ('outbox.call', 0);
-INSERT INTO marks (name, value) VALUES ('outbox.version', 0);
-INSERT INTO marks (name, value) VALUES ('push', 0);
+INSERT INTO marks (name, value) VALUES
+  ('events.trimmed', 0),
+  ('ledger.from', 0),
+  ('ledger.seen', -1),
+  ('outbox.call', 0),
+  ('outbox.version', 0),
+  ('push', 0);

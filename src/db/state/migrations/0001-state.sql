@@ -1,19 +1,24 @@
+-- Rate limits and leases. Their times are those of the machine's clock since its start (`mono`).
+
+-- The one row is the start of the machine that the times of this section belong to.
 CREATE TABLE boot (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   boot_id TEXT NOT NULL
 ) STRICT;
 
+-- A row is an endpoint of the platform, under way for one call at most.
 CREATE TABLE lanes (
   endpoint TEXT PRIMARY KEY,
   generation INTEGER NOT NULL,
+  holder TEXT,
   taken_mono_ms REAL,
   taken_until_mono_ms REAL,
   settled_mono_ms REAL,
   held_from_mono_ms REAL,
-  held_ms REAL,
-  holder TEXT
+  held_ms REAL
 ) STRICT, WITHOUT ROWID;
 
+-- A row is a call that counts in the platform's windows.
 CREATE TABLE calls (
   call_id INTEGER PRIMARY KEY AUTOINCREMENT,
   endpoint TEXT NOT NULL,
@@ -22,6 +27,7 @@ CREATE TABLE calls (
 
 CREATE INDEX calls_by_age ON calls (counts_from_mono_ms, endpoint);
 
+-- A row is a time in which the platform's 403 stops all calls, or those of one endpoint.
 CREATE TABLE blocks (
   scope TEXT PRIMARY KEY,
   endpoint TEXT NOT NULL,
@@ -32,6 +38,7 @@ CREATE TABLE blocks (
   endpoint_answered INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
+-- A row is work that one process at a time may do, with the process that does it.
 CREATE TABLE leases (
   name TEXT PRIMARY KEY,
   fence INTEGER NOT NULL,
@@ -40,74 +47,78 @@ CREATE TABLE leases (
   holder TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Keys and tokens.
+
+-- The one row is the pair of tokens for the platform.
 CREATE TABLE tokens (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   generation INTEGER NOT NULL,
   refresh_token TEXT NOT NULL,
-  access_token TEXT,
-  saved_at_ms REAL NOT NULL,
-  access_expires_at_ms REAL,
-  access_issued_at_ms REAL,
   refresh_expires_at_ms REAL,
+  access_token TEXT,
+  access_issued_at_ms REAL,
+  access_expires_at_ms REAL,
+  saved_at_ms REAL NOT NULL,
   clock_skew_ms REAL NOT NULL,
   locked_out_at_ms REAL,
   locked_out_cause TEXT CHECK (locked_out_cause IN ('refused', 'reply-lost')),
   -- Number of refusals in a row, and the time of the last one.
   refusals INTEGER NOT NULL DEFAULT 0,
   refused_at_ms REAL,
+  -- A renewal that has begun and not ended: the generation that it renews, and when it began.
   intent_generation INTEGER,
   intent_at_ms REAL
 ) STRICT;
 
+-- A row is the fingerprint of a refresh token that a person handed in.
 CREATE TABLE handed_in (
   fingerprint TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE padding (filling BLOB) STRICT;
-
-CREATE TABLE webhook (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  memory TEXT NOT NULL CHECK (json_valid(memory))
-) STRICT;
-
-CREATE TABLE alarm_memory (
-  receiver TEXT PRIMARY KEY,
-  memory TEXT NOT NULL CHECK (json_valid(memory))
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE feed (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  seq INTEGER NOT NULL
-) STRICT;
-
-CREATE TABLE alarms_aside (
-  key TEXT PRIMARY KEY,
-  message TEXT NOT NULL,
-  raised_at TEXT NOT NULL,
-  level TEXT
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE callbacks (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  entry TEXT NOT NULL CHECK (json_valid(entry))
-) STRICT;
-
+-- The one row is the company to which this store belongs.
 CREATE TABLE company (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   company_id TEXT NOT NULL
 ) STRICT;
 
-CREATE TABLE config_seen (
-  key TEXT NOT NULL PRIMARY KEY,
-  digest TEXT NOT NULL
-) WITHOUT ROWID;
+-- A row is a key of the local API.
+CREATE TABLE api_keys (
+  digest BLOB PRIMARY KEY,
+  name TEXT NOT NULL,
+  may TEXT NOT NULL CHECK (json_valid(may)),
+  made_at TEXT NOT NULL,
+  withdrawn_at TEXT
+) STRICT;
 
+CREATE UNIQUE INDEX api_keys_in_use ON api_keys (name) WHERE withdrawn_at IS NULL;
+
+-- Orders and hooks.
+
+-- The one row is what is known of the registration of callbacks and of their secrets.
+CREATE TABLE webhook (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  memory TEXT NOT NULL CHECK (json_valid(memory))
+) STRICT;
+
+-- A row is a callback that arrived, for `callbacks tail`.
+CREATE TABLE callbacks (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  entry TEXT NOT NULL CHECK (json_valid(entry))
+) STRICT;
+
+-- The one row is the order feed's newest number, because the mirror may be lost or replaced by an older copy.
+CREATE TABLE feed (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  seq INTEGER NOT NULL
+) STRICT;
+
+-- A row is a hook, with what it has to know should the mirror be lost.
 CREATE TABLE hooks (
   name TEXT PRIMARY KEY,
   news_from TEXT
 ) STRICT;
 
--- What hooks were told of the preparation of orders, because the mirror may be lost or replaced by an older copy.
+-- A row is what a hook was told of an order's preparation, because the mirror may be lost or replaced by an older copy.
 CREATE TABLE prepared_orders (
   hook TEXT NOT NULL,
   order_id TEXT NOT NULL,
@@ -122,50 +133,74 @@ CREATE TABLE prepared_orders (
 
 CREATE INDEX prepared_orders_by_seq ON prepared_orders (hook, seq);
 
+-- Health and commands.
+
+-- A row is what a receiver of alarms, or of the heartbeat, was told.
+CREATE TABLE alarm_memory (
+  receiver TEXT PRIMARY KEY,
+  memory TEXT NOT NULL CHECK (json_valid(memory))
+) STRICT, WITHOUT ROWID;
+
+-- A row is an alarm that the daemon could not write into the mirror.
+CREATE TABLE alarms_aside (
+  key TEXT PRIMARY KEY,
+  message TEXT NOT NULL,
+  level TEXT,
+  raised_at TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- A row is a value of the configuration, or a secret, as of the last start.
+CREATE TABLE config_seen (
+  key TEXT NOT NULL PRIMARY KEY,
+  digest TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- A row is the newest request of a command to the daemon under its name, with the result.
 CREATE TABLE wishes (
   name TEXT PRIMARY KEY,
   wish TEXT NOT NULL
 ) STRICT;
 
+-- A row fills pages for a moment, so that the file has free ones when the disk is full.
+CREATE TABLE padding (
+  filling BLOB
+) STRICT;
+
+-- Hub and branch.
+
+-- The one row is this hub's keys and what its server's configuration is made of.
 CREATE TABLE hub (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   keys TEXT NOT NULL CHECK (json_valid(keys)),
   server_config TEXT CHECK (json_valid(server_config))
 ) STRICT;
 
+-- A row is a branch as this hub knows it: named, invited, joined or closed.
 CREATE TABLE hub_branches (
   branch TEXT PRIMARY KEY,
-  public_key TEXT,
-  invited_key TEXT,
-  expires_at TEXT,
-  joined_at TEXT,
-  seen_at TEXT,
-  report TEXT CHECK (json_valid(report)),
   name TEXT,
   subsidiary_id TEXT,
-  closed_at TEXT,
+  public_key TEXT,
+  joined_at TEXT,
+  invited_key TEXT,
+  expires_at TEXT,
+  seen_at TEXT,
+  report TEXT CHECK (json_valid(report)),
   refused TEXT CHECK (json_valid(refused)),
+  closed_at TEXT,
   CHECK ((invited_key IS NULL) = (expires_at IS NULL)),
   CHECK ((public_key IS NULL) = (joined_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 
+-- The one row is the key by which the hub knows this branch, and the one that takes its place once the hub has it.
 CREATE TABLE link_key (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   seed TEXT,
   next_seed TEXT
 ) STRICT;
 
+-- The one row is the hub's addresses as this branch knows them.
 CREATE TABLE link_ways (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   kept TEXT NOT NULL CHECK (json_valid(kept))
 ) STRICT;
-
-CREATE TABLE api_keys (
-  digest BLOB PRIMARY KEY,
-  name TEXT NOT NULL,
-  may TEXT NOT NULL CHECK (json_valid(may)),
-  made_at TEXT NOT NULL,
-  withdrawn_at TEXT
-) STRICT;
-
-CREATE UNIQUE INDEX api_keys_in_use ON api_keys (name) WHERE withdrawn_at IS NULL;
