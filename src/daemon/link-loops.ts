@@ -309,8 +309,7 @@ async function sendCopies(
     await mirror.write((db) => noteAtHub(db, clock.nowMs()));
   };
   const onError = (error: unknown) => {
-    // A hub of an older version stores no backups, and nobody has to act.
-    failures = hasCode(error, 'not-found') ? 0 : failures + 1;
+    failures += 1;
     told(asTillsyncError(error).message);
     log[failures === 1 ? 'warn' : 'debug']({ err: error }, 'a backup could not be sent to the hub');
   };

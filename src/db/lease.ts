@@ -21,7 +21,7 @@ const NAMESPACE = pidNamespace();
 
 /**
  * Names a process by its id, start time and PID namespace, so that a process with a reused id is a different holder. A
- * holder that an older version stored has no namespace, and is treated as a process of this namespace.
+ * name with the id alone, such as that of a file, is of a process of this namespace.
  */
 export const systemHolders: Holders = {
   self: `${process.pid}.${startTimeOf(process.pid) ?? ''}.${NAMESPACE}`,
@@ -41,7 +41,7 @@ export const systemHolders: Holders = {
 
 /** Returns the process id of a holder; undefined if the holder is invalid or of another PID namespace. */
 export function pidOf(holder: string): number | undefined {
-  const [, pid, namespace = NAMESPACE] = /^([1-9]\d*)\.\d*(?:\.(\d*))?$/.exec(holder) ?? [];
+  const [, pid, namespace] = /^([1-9]\d*)\.\d*\.(\d*)$/.exec(holder) ?? [];
   return pid === undefined || namespace !== NAMESPACE ? undefined : Number(pid);
 }
 

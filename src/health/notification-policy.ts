@@ -30,7 +30,7 @@ export type ReceiverName = 'command' | 'url';
 /** What one receiver was notified of. It is stored, so that it survives restarts. */
 export interface AlarmMemory {
   /** Alarms of which the receiver was notified, but not yet of their end. */
-  told: Readonly<Partial<Record<FindingCode, { since: string; toldAtMs: number; level?: FindingLevel }>>>;
+  told: Readonly<Partial<Record<FindingCode, { since: string; toldAtMs: number; level: FindingLevel }>>>;
   /** Calendar day to which `sent` belongs. */
   day: string;
   sent: number;
@@ -144,8 +144,7 @@ export class NotificationPolicy {
     );
     const told = code && memory.told[code];
     if (!code || !told) return undefined;
-    const level = told.level ?? FINDINGS[code]?.level ?? 'amber';
-    return { state: 'healed', key: code, level, detail: null, since: told.since };
+    return { state: 'healed', key: code, level: told.level, detail: null, since: told.since };
   }
 
   #reminder(memory: AlarmMemory, at: Moment): Notification | undefined {

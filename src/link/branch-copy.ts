@@ -51,8 +51,8 @@ export class CopySender {
 
   /**
    * Sends the parts of these files that the hub lacks, for about `forMs`; the next call continues. Returns true once
-   * the hub has all files. Throws `link-…`, `usage` (a file is not encrypted for a key), `not-found` (an older hub) and
-   * the errors of `reach`.
+   * the hub has all files. Throws `link-…`, `usage` (a file is not encrypted for a key) and the errors of
+   * `reach`.
    */
   async send(files: readonly string[], forMs: number, signal: AbortSignal): Promise<boolean> {
     const endMs = this.#o.clock.monotonicMs() + forMs;

@@ -121,7 +121,7 @@ function isNumber(n: number): boolean {
  */
 function isForUplink({ body }: DownMessage, uplinkId: string): boolean {
   const snapshot = SNAPSHOT.safeParse(JSON.parse(body));
-  return snapshot.success && (snapshot.data.line ?? uplinkId) === uplinkId;
+  return snapshot.success && snapshot.data.line === uplinkId;
 }
 
 /**

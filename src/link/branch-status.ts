@@ -85,7 +85,7 @@ function whyAway(
   }
   if (row()?.stoppedSeq != null) return `Its tillsync said at ${seenAt} that it stops.`;
   const lost = `It was heard last at ${seenAt} and did not say that it stops: its line, its power or its tillsync failed.`;
-  const hadWrongClock = said?.verdict?.finding?.startsWith('clock.') === true;
+  const hadWrongClock = said?.verdict.finding?.startsWith('clock.') === true;
   return [lost, ...(hadWrongClock ? ['Its clock was wrong then.'] : [])].join(' ');
 }
 
@@ -170,8 +170,8 @@ function causes(
     const command = `${tillsync} outbox list --state held`;
     all.push({ level: 'amber', reason: 'outbox.held', message: sentence('outbox.held'), command });
   }
-  const { verdict = null } = said ?? {};
-  if (verdict !== null && verdict.level !== 'green') {
+  const verdict = said?.verdict;
+  if (verdict !== undefined && verdict.level !== 'green') {
     const reason = isFinding(verdict.finding) ? verdict.finding : 'other';
     const message = reason === 'other' ? 'Its own page tells of something that is wrong.' : sentence(reason);
     const command = `${tillsync} branch doctor ${branch}`;

@@ -9,7 +9,6 @@ import type { Verdict } from '../health/verdict.ts';
 import type { OrderSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
-import { SEQ_JUMP } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
 import type { MirrorStores } from '../outbox/repositories.ts';
 import {
@@ -356,17 +355,15 @@ export class BranchFollower {
     this.#refusedWays = refused;
     this.#freshness.ok();
     this.#published = answer.published;
-    if (answer.hasForgotten && question.forgotten.length > 0) {
+    if (question.forgotten.length > 0) {
       await mirror.write((db) => markForgottenReported(db, question.forgotten));
     }
     // Only the coming snapshot closes the gap, so the branch does not wait for earlier entries.
     if (answer.snapshotN > mirror.read(linkCursor).mark) this.#wantsSnapshot = true;
     // Numbers that a POS has seen are never used again, even if this mirror is an older copy.
     const { leasedSeq, seqAfter } = answer;
-    const isLeasing = leasedSeq !== null;
-    const after = isLeasing ? seqAfter : answer.seq > mirror.orders.newestSeq() ? answer.seq + SEQ_JUMP : 0;
-    if (after > mirror.orders.newestSeq()) await mirror.write((db) => continueFeedAfter(db, after));
-    this.#leasedSeq = isLeasing ? leasedSeq : Number.POSITIVE_INFINITY;
+    if (seqAfter > mirror.orders.newestSeq()) await mirror.write((db) => continueFeedAfter(db, seqAfter));
+    this.#leasedSeq = leasedSeq;
     await this.#adopt(answer);
     if (answer.hasCatalog && !stores.read(({ lookup }) => lookup.isComplete)) {
       await stores.write(({ catalog }) => catalog.noteWhole());
@@ -385,17 +382,15 @@ export class BranchFollower {
   /** Stores the freshness of the hub's orders and catalogue, with times converted to this machine's clock. */
   async #adopt({ freshness, nowMs, ordersStaleAfterMs }: HelloAnswer): Promise<void> {
     const { mirror, clock, onHubClock } = this.#options;
-    if (nowMs !== null) {
-      onHubClock(nowMs);
-      const aheadMs = clock.nowMs() - nowMs;
-      // A small difference is the travel time of the request, not an error of the clock.
-      if (Math.abs(aheadMs - this.#aheadMs) > CLOCK_JITTER_MS) this.#aheadMs = Math.round(aheadMs);
-    }
+    onHubClock(nowMs);
+    const aheadMs = clock.nowMs() - nowMs;
+    // A small difference is the travel time of the request, not an error of the clock.
+    if (Math.abs(aheadMs - this.#aheadMs) > CLOCK_JITTER_MS) this.#aheadMs = Math.round(aheadMs);
     const here = (at: string | null) => (at === null ? null : isoUtc(Date.parse(at) + this.#aheadMs));
     for (const each of freshness) {
       mirror.health.adopt({ ...each, lastOkAt: here(each.lastOkAt), lastTryAt: here(each.lastTryAt) });
     }
-    if (ordersStaleAfterMs !== null) await mirror.polls.noteHubStaleAfter(ordersStaleAfterMs);
+    await mirror.polls.noteHubStaleAfter(ordersStaleAfterMs);
   }
 
   async #beginUplink(isCopy: boolean): Promise<void> {
@@ -437,7 +432,7 @@ export class BranchFollower {
     return readAnswer(text, schema);
   }
 
-  /** Asks the hub about copies of backups, and returns the answer's text. Throws `link-down`, `not-found`. */
+  /** Asks the hub about copies of backups, and returns the answer's text. Throws `link-down`. */
   askCopy(question: object): Promise<string> {
     return this.#options.link.ask('copy', JSON.stringify({ instance: this.#instance, ...question }));
   }

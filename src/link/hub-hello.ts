@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { SEQ_JUMP } from '../orders/order.ts';
 import { beginSnapshot } from './feed-pages.ts';
 import type { Hello, HelloAnswer } from './link.ts';
 
@@ -72,7 +71,7 @@ const LEASE = 1_000;
 const CLAIM_MAX = 2 ** 30;
 
 /** The number after which a branch's events continue, and the highest number that the branch may use. */
-export type Lease = Required<Pick<HelloAnswer, 'seqAfter' | 'leasedSeq'>>;
+export type Lease = Pick<HelloAnswer, 'seqAfter' | 'leasedSeq'>;
 
 /** Returns whether the reported `seq` is higher than any healthy branch can have. */
 export function isAbsurd(db: Database.Database, branch: string, { seq }: Hello): boolean {
@@ -98,7 +97,7 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
   const row = branchRow(db, branch);
   if (!row || !isLeaseNews(row, hello)) return { seqAfter: 0, leasedSeq: row?.leasedSeq ?? 0 };
   const mayBeCopy = hello.isStart ? row.stoppedSeq !== hello.seq : hello.seq < row.seq;
-  const seqAfter = mayBeCopy ? begunAfter(row, hello) : 0;
+  const seqAfter = mayBeCopy && row.leasedSeq > 0 ? Math.max(row.leasedSeq, hello.seq) : 0;
   const seq = Math.max(row.seq, hello.seq);
   // The lease covers all entries that wait for the branch, so that the branch need not ask again for them.
   const behind = Math.max(0, row.lastN - hello.mark);
@@ -110,24 +109,17 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
   return { seqAfter, leasedSeq };
 }
 
-function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
-  if (leasedSeq > 0) return Math.max(leasedSeq, hello.seq);
-  // With an older tillsync, a branch leases no numbers and reports its `seq` each 30 seconds, so it may have used more.
-  return hello.seq < seq ? seq + SEQ_JUMP : 0;
-}
-
 /**
- * Returns the number up to which the uplink's items were accepted, whether the uplink is the branch's newest, and the
- * highest reported `seq`.
+ * Returns the number up to which the uplink's items were accepted, and whether the uplink is the branch's newest.
  */
 export function uplinkState(
   db: Database.Database,
   branch: string,
   uplinkId: string,
-): Pick<HelloAnswer, 'upTo' | 'isLineKnown' | 'seq'> {
+): Pick<HelloAnswer, 'upTo' | 'isLineKnown'> {
   const row = branchRow(db, branch);
   const isLineKnown = row?.uplinkId === uplinkId;
-  return { upTo: isLineKnown ? row.ackedUpTo : 0, isLineKnown, seq: row?.seq ?? 0 };
+  return { upTo: isLineKnown ? row.ackedUpTo : 0, isLineKnown };
 }
 
 /** Returns the feed number at which the branch's coming snapshot begins; 0 if no snapshot is coming. */

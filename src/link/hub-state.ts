@@ -35,16 +35,13 @@ export const HUB_COPY = z.object({
   branches: z.array(
     z.object({
       branch: text,
-      name: text.exactOptional(),
-      subsidiaryId: text.nullable().default(null),
+      name: text,
+      subsidiaryId: text.nullable(),
       publicKey: text,
       joinedAt: text.nullable(),
     }),
   ),
-  /** A backup of an older version has no closed branches. */
-  closed: z
-    .array(z.object({ branch: text, name: text, subsidiaryId: text.nullable(), closedAt: text }))
-    .default([]),
+  closed: z.array(z.object({ branch: text, name: text, subsidiaryId: text.nullable(), closedAt: text })),
 });
 export type HubCopy = z.infer<typeof HUB_COPY>;
 
@@ -54,9 +51,16 @@ export type HubCopy = z.infer<typeof HUB_COPY>;
  */
 type BranchReport = Pick<
   Hello,
-  'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
-> &
-  Partial<Pick<Hello, 'ways'>>;
+  | 'instance'
+  | 'mark'
+  | 'waiting'
+  | 'oldestWaitingAt'
+  | 'rejected'
+  | 'quarantined'
+  | 'verdict'
+  | 'version'
+  | 'ways'
+>;
 
 /** A configured branch with its permanent id. */
 export interface NamedBranch {

@@ -462,7 +462,6 @@ export class Hub {
       freshness: freshness as HelloAnswer['freshness'],
       nowMs: clock.nowMs(),
       ordersStaleAfterMs: this.#options.ordersStaleAfterMs(),
-      hasForgotten: true,
       ways: this.#announcement,
     } satisfies HelloAnswer);
   }

@@ -64,8 +64,7 @@ export interface BranchLink {
    */
   follow(take: (messages: DownMessage[]) => Promise<boolean>, signal: AbortSignal): Promise<void>;
   /**
-   * Sends one question and returns the answer, both JSON texts. Throws `link-down` if no answer arrives in time, and
-   * `not-found` if a hub of an older version does not know the question `copy`.
+   * Sends one question and returns the answer, both JSON texts. Throws `link-down` if no answer arrives in time.
    */
   ask(question: Question, body: string): Promise<string>;
   /** Sets the handler of the hub's questions. It takes effect with the next connection. */
@@ -101,7 +100,7 @@ export const HELLO = z.object({
   epoch: text.nullable(),
   mark: number,
   /** Earlier epochs of the feed, which the branch will not follow again. */
-  left: z.array(text).max(100).default([]),
+  left: z.array(text).max(100),
   /** True if the branch found a gap in the feed. */
   wantsSnapshot: z.boolean(),
   /**
@@ -110,36 +109,35 @@ export const HELLO = z.object({
    */
   line: text,
   /** True if this process started the uplink. The hub accepts a new uplink only from the process that started it. */
-  isOwnLine: z.boolean().default(true),
+  isOwnLine: z.boolean(),
   /** Number of the newest event in the branch's mirror. */
-  seq: number.default(0),
+  seq: number,
   /** True for the last hello of an orderly stop, after which the process uses no number above `seq`. */
-  isLast: z.boolean().default(false),
+  isLast: z.boolean(),
   waiting: z.number().int().min(0),
   oldestWaitingAt: text.nullable(),
   /** Number of rejected changes that no person has decided on yet. */
-  rejected: z.number().int().min(0).default(0),
+  rejected: z.number().int().min(0),
   /** Number of entries in the branch's quarantine. */
-  quarantined: z.number().int().min(0).default(0),
-  /** The branch's verdict, with the code of its first finding; null if the branch sent none. */
-  verdict: z
-    .object({ level: z.enum(['green', 'amber', 'red']), finding: z.string().max(100).nullable() })
-    .nullable()
-    .default(null),
+  quarantined: z.number().int().min(0),
+  /** The branch's verdict, with the code of its first finding; null if there is none. */
+  verdict: z.object({
+    level: z.enum(['green', 'amber', 'red']),
+    finding: z.string().max(100).nullable(),
+  }),
   version: text,
   /**
    * Orders whose customer was removed at this branch, but whose customer data the hub sent again, because the hub was
    * restored from an older backup.
    */
-  forgotten: z.array(text).max(FORGOTTEN_MAX).default([]),
+  forgotten: z.array(text).max(FORGOTTEN_MAX),
   /**
-   * Stamp of the announced hub addresses that the branch uses, and why it refused the last announcement; null if the
-   * branch runs an older tillsync.
+   * Stamp of the announced hub addresses that the branch uses, and why it refused the last announcement; null if its
+   * link takes no announcement.
    */
   ways: z
     .object({ stamp: z.string().max(100).nullable(), refused: z.string().max(1_000).nullable() })
-    .nullable()
-    .default(null),
+    .nullable(),
 });
 export type Hello = z.infer<typeof HELLO>;
 
@@ -158,35 +156,28 @@ export const HELLO_ANSWER = z.object({
    * False if the hub did not know this uplink before the hello. If another process started the uplink, the mirror of
    * the branch or of the hub is then an older copy.
    */
-  isLineKnown: z.boolean().default(true),
-  /** Highest `seq` that this branch ever reported, perhaps from a newer copy or another machine. */
-  seq: number.default(0),
+  isLineKnown: z.boolean(),
   /** The branch's next event must get a number above this one. */
-  seqAfter: number.default(0),
-  /**
-   * Highest number that the branch may give an event before it asks again; null from an older hub, which
-   * leases none.
-   */
-  leasedSeq: number.nullable().default(null),
+  seqAfter: number,
+  /** Highest number that the branch may give an event before it asks again. */
+  leasedSeq: number,
   /** Number up to which the branch's feed was published to the server. */
-  published: number.default(0),
+  published: number,
   /** Feed number at which a coming snapshot begins, so that the branch does not wait for earlier entries; else 0. */
-  snapshotN: number.default(0),
+  snapshotN: number,
   /** True if the branch has its whole catalogue, and the hub has read the catalogues of all branches. */
-  hasCatalog: z.boolean().default(false),
+  hasCatalog: z.boolean(),
   /** Freshness of the hub's orders and catalogue, with times of the hub's clock. */
   freshness: z.array(freshness),
-  /** The hub's clock in milliseconds since 1970; null from an older hub. */
-  nowMs: z.number().nullable().default(null),
+  /** The hub's clock in milliseconds since 1970. */
+  nowMs: z.number(),
   /** Time after the last good poll at which orders count as stale, by the hub's schedule. */
-  ordersStaleAfterMs: z.number().min(0).nullable().default(null),
-  /** True if the hub has handled the `forgotten` orders of the hello. */
-  hasForgotten: z.boolean().default(false),
+  ordersStaleAfterMs: z.number().min(0),
   /**
-   * The hub's `Announcement` of addresses; null from an older hub. It is validated separately, so that an invalid
+   * The hub's `Announcement` of addresses; null if it announces none. It is validated separately, so that an invalid
    * announcement does not make the whole answer invalid.
    */
-  ways: z.unknown().default(null),
+  ways: z.unknown(),
 });
 export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
 
@@ -194,13 +185,13 @@ export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
  * Start of a snapshot. `line` is the uplink of the mirror that asked. A mirror that follows another epoch ignores a
  * snapshot for another uplink.
  */
-export const SNAPSHOT = z.object({ line: text.optional() });
+export const SNAPSHOT = z.object({ line: text });
 
 /**
  * End of a snapshot. `underWay`: ids of the branch's changes that wait at the hub and will be sent to the platform
  * without a person's decision.
  */
-export const SNAPSHOT_END = z.object({ underWay: z.array(z.number().int()).default([]) });
+export const SNAPSHOT_END = z.object({ underWay: z.array(z.number().int()) });
 
 const UP_ITEM = z.object({
   /** Number of the item on the uplink, rising without gaps. */
@@ -214,19 +205,13 @@ const UP_ITEM = z.object({
   value: z.unknown(),
   /** True if a person typed the acknowledgement; it then does not prove that the POS acknowledges. */
   isTyped: z.boolean().optional(),
-  /**
-   * Time of the newest event that the acknowledgement or count covers; missing if the branch runs an older tillsync or
-   * knows no order.
-   */
+  /** Time of the newest event that the acknowledgement or count covers; missing if the branch knows no order. */
   asOf: z.string().optional(),
   /** Numbers of the lines that an acknowledgement leaves out. */
   without: z.array(number.min(1)).optional(),
   /** When a count was made, if its POS said so; ISO 8601 UTC. */
   countedAt: z.string().optional(),
-  /**
-   * When the branch was handed a count that does not say when it was made; ISO 8601 UTC by the branch's clock. Missing if
-   * the branch runs an older tillsync; the count is then as old as its arrival.
-   */
+  /** When the branch was handed a count that does not say when it was made; ISO 8601 UTC by the branch's clock. */
   handedAt: z.string().optional(),
 });
 export type UpItem = z.infer<typeof UP_ITEM>;
@@ -295,10 +280,7 @@ export function isForAKey(begin: Uint8Array): boolean {
   return FOR_A_KEY.equals(begin.subarray(0, FOR_A_KEY.length));
 }
 
-/**
- * Refusal instead of an answer. Programs read `code`, people read `message` and `hint`. An older hub sends no
- * hint.
- */
+/** Refusal instead of an answer. Programs read `code`, people read `message` and `hint`. */
 export const REFUSAL = z.object({
   refused: z.object({
     code: z.enum(['expired', 'replaced', 'busy', 'unreadable']),

@@ -23,7 +23,7 @@ import {
   STREAM,
   upSubject,
 } from './server-config.ts';
-import { isForbidden, refuseOld } from './server-look.ts';
+import { refuseOld } from './server-look.ts';
 import { authoritiesText, type BranchWays, type Way } from './ways.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
@@ -348,11 +348,9 @@ export class NatsHubLink implements HubLink {
     this.#answering = connection;
     const respond = (message: Msg) => {
       const [, branch = '', question = ''] = message.subject.split('.');
-      // The server's configuration by an older tillsync has one account for all users, so with a forged reply subject a
-      // branch would make the hub publish to any subject.
-      const isOwn =
-        message.reply?.startsWith(REPLY_ACROSS_ACCOUNTS) || message.reply?.startsWith(`${inboxOf(branch)}.`);
-      if (!isOwn) return;
+      // The server makes such a reply subject for a question from another account. Without the check, a server with one
+      // account for all would let a branch choose any subject to which the hub publishes.
+      if (!message.reply?.startsWith(REPLY_ACROSS_ACCOUNTS)) return;
       // An answer that cannot be sent is dropped, because the branch asks again.
       void handler(branch, question as Question, message.data)
         ?.then((answer) => message.respond(answer))
@@ -537,11 +535,6 @@ export class NatsBranchLink implements BranchLink {
       this.#unanswered = 0;
       return answer.string();
     } catch (cause) {
-      if (question === 'copy' && (await isForbidden(cause))) {
-        throw new TillsyncError('not-found', 'The hub keeps no copies of backups: its tillsync is older.', {
-          cause,
-        });
-      }
       this.#unanswered += 1;
       if (this.#unanswered % UNANSWERED_MAX === 0) await this.#wire.shun();
       throw down(cause, 'The hub does not answer');

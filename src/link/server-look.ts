@@ -193,9 +193,3 @@ export function lookAtCertificate(
       : null;
   }
 }
-
-/** Returns whether a request failed because the server does not permit the client to ask this question. */
-export async function isForbidden(cause: unknown): Promise<boolean> {
-  const { errors } = await import('@nats-io/transport-node');
-  return cause instanceof Error && cause.cause instanceof errors.PermissionViolationError;
-}

@@ -38,10 +38,7 @@ export function continueFeedAfter(db: Database.Database, seq: number): void {
 function beginFeed(db: Database.Database, highestSeq: number | undefined): void {
   const begun = db.prepare("SELECT 1 FROM marks WHERE name = 'feed.begun'");
   const isSound = () => {
-    const hasBegun = begun.get() !== undefined;
-    const newest = newestSeq(db);
-    // A mirror of an older version has no mark but has used numbers already.
-    return highestSeq === undefined ? hasBegun : newest >= highestSeq && (newest > 0 || hasBegun);
+    return begun.get() !== undefined && newestSeq(db) >= (highestSeq ?? 0);
   };
   if (isSound()) return;
   db.transaction(() => {

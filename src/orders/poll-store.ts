@@ -30,7 +30,7 @@ export class PollStore {
 
   /** Returns when the last complete poll was sent, on the platform's clock; null if there was none. */
   lastAskedMs(): number | null {
-    // A mirror of an older version has no such mark, only the time on this machine's clock.
+    // A branch that becomes a store of its own has no such mark, only its hub's last poll by this machine's clock.
     return this.#file.read((db) => mark(db, ASKED)) ?? this.lastOkMs();
   }
 

@@ -46,12 +46,6 @@ export const NO_WEBHOOK_MEMORY: WebhookMemory = {
   isWithoutSecret: false,
 };
 
-/** Reads stored state. An earlier version stored the two newest pending secrets in two fields, which are read too. */
-export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string, unknown>): WebhookMemory {
-  const inDoubt = Array.isArray(pending) ? pending : [doubtful, pending].filter((each) => each != null);
-  return { ...NO_WEBHOOK_MEMORY, ...stored, pending: inDoubt };
-}
-
 type WebhookMemoryStore = Pick<WebhookRows, 'read' | 'update'>;
 
 /** Time for which the receiver may use the secrets that it last read. */
@@ -517,7 +511,7 @@ export class WebhookRows {
     const sql = 'SELECT memory FROM webhook';
     const text = storing(() => sqlOf(this.#db).value<string>(sql));
     if (text === undefined) return NO_WEBHOOK_MEMORY;
-    const memory = asWebhookMemory(JSON.parse(text));
+    const memory = JSON.parse(text) as WebhookMemory;
     if (text !== this.#toldText) this.#tell(memory);
     this.#toldText = text;
     return memory;

@@ -83,8 +83,8 @@ const manifestSchema = z.object({
   hasTokens: z.boolean(),
   /** At a hub: the number of branches whose public keys are included. */
   branches: count.optional(),
-  /** Names of the secrets that were handed in; their values are in no backup. Older backups have no such list. */
-  handedIn: z.array(z.string()).default([]),
+  /** Names of the secrets that were handed in; their values are in no backup. */
+  handedIn: z.array(z.string()),
 });
 
 export type Manifest = z.infer<typeof manifestSchema>;
@@ -101,16 +101,18 @@ export const tokensSchema = z.object({
       clockSkewMs: z.number(),
     })
     .nullable(),
-  webhook: z.looseObject({
+  webhook: z.object({
     current: z.string().nullable(),
     previous: z.string().nullable(),
     previousUntilMs: z.number().nullable(),
-    pending: z.union([z.array(z.string()), z.string().nullable()]),
+    pending: z.array(z.string()),
     handedInDigest: z.string().nullable(),
     registered: z.object({ callbackUrl: z.string(), secretDigest: z.string().nullable() }).nullable(),
+    isOff: z.boolean(),
+    isWithoutSecret: z.boolean(),
   }),
   /** Secret keys of the hub itself; null if this is no hub. */
-  hubKeys: HUB_KEYS.nullable().default(null),
+  hubKeys: HUB_KEYS.nullable(),
 });
 
 const ROOM_TO_SPARE_BYTES = 64 * 1024 * 1024;

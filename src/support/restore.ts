@@ -18,7 +18,7 @@ import { lookInto, makeDirectory, storing } from '../db/sqlite.ts';
 import { HUB_COPY, type HubCopy } from '../link/hub-state.ts';
 import { openMirror } from '../orders/mirror.ts';
 import { SEQ_JUMP } from '../orders/order.ts';
-import { asWebhookMemory, NO_WEBHOOK_MEMORY } from '../orders/webhook-registration.ts';
+import { NO_WEBHOOK_MEMORY } from '../orders/webhook-registration.ts';
 import { lookIntoInbox } from '../outbox/inbox-process.ts';
 import type { Convert } from './archive.ts';
 import {
@@ -231,7 +231,7 @@ interface ReplayedBranch {
  */
 function replayed({ serverConfig, branches, closed }: HubCopy, audited: readonly AuditEntry[]): HubCopy {
   let rows: ReplayedBranch[] = [
-    ...branches.map(({ branch, name = branch, subsidiaryId, ...key }) => {
+    ...branches.map(({ branch, name, subsidiaryId, ...key }) => {
       return { branch, name, nameNow: name, subsidiaryId, key, closedAt: null };
     }),
     ...closed.map((each) => ({ ...each, nameNow: each.name, key: null })),
@@ -287,15 +287,14 @@ async function restoreHub(
   await hubKeys(hub);
   const now = replayed(copy, audited);
   hub.takeOver(now, nowMs);
-  return now.branches.map(({ branch, name = branch }) => name);
+  return now.branches.map(({ name }) => name);
 }
 
 /** Restores the backup's tokens and webhook secrets if this machine has no usable ones. */
 function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): TokensRestored {
   const { tokens, webhook } = tokensSchema.parse(JSON.parse(readFileSync(file, 'utf8')));
   if (isDeepStrictEqual(state.webhook.read(), NO_WEBHOOK_MEMORY)) {
-    // Another version's tillsync may store more or fewer fields.
-    state.webhook.update(() => asWebhookMemory(webhook));
+    state.webhook.update(() => webhook);
   }
   if (tokens === null) return 'none';
   const own = state.tokens.read();

@@ -73,28 +73,26 @@ const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM or
 export const knownSinceSchema = z.object({
   /** The highest number that the order feed ever gave. */
   newestSeq: count,
-  /** The highest number that the feed of settled changes ever gave; 0 in backups of earlier versions. */
-  newestSettled: count.default(0),
+  /** The highest number that the feed of settled changes ever gave. */
+  newestSettled: count,
   /** Orders that the POS has acknowledged; `seq` is the newest booked event, null for an order not yet heard of. */
   acks: z.array(
     z.object({ orderId: z.string().min(1), seq: count.nullable(), without: z.string().nullable() }),
   ),
   /** Changes without an answer of the platform, oldest first. */
   unsent: z.array(z.object({ kind: z.enum(['stock', 'product']), document: z.string(), at: z.string() })),
-  /** What hooks were told of the preparation of orders, and accepted; empty in backups of earlier versions. */
-  prepared: z
-    .array(
-      z.object({
-        hook: z.string(),
-        orderId: z.string(),
-        step: count,
-        isPrepared: count,
-        store: z.string().nullable(),
-        digest: z.string(),
-        seq: count,
-      }),
-    )
-    .default([]),
+  /** What hooks were told of the preparation of orders, and accepted. */
+  prepared: z.array(
+    z.object({
+      hook: z.string(),
+      orderId: z.string(),
+      step: count,
+      isPrepared: count,
+      store: z.string().nullable(),
+      digest: z.string(),
+      seq: count,
+    }),
+  ),
   /** Operators' actions, oldest first. */
   audited: z.array(
     z.object({

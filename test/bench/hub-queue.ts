@@ -12,6 +12,7 @@ import { PushFreshness, PushLoop } from '../../src/outbox/push-loop.ts';
 import type { StockChangeItem } from '../../src/platform/schemas.ts';
 import { InProcessServer } from '../link/in-process.ts';
 import { seededRandom } from '../support/fake-clock.ts';
+import { helloOf } from '../support/hello.ts';
 import type { BenchOptions, BenchResult } from './bench-result.ts';
 import { externalIdOf, skuOf } from './catalog-samples.ts';
 import { inDirectory, percentile } from './mirror-samples.ts';
@@ -207,15 +208,7 @@ async function openHubQueue(directory: string, productsOf: (branch: number) => n
   for (const { name } of branches) {
     state.hub.invite(name, name, clock.nowMs() + INTERVAL_MS);
     state.hub.join(name, name, clock.nowMs());
-    const standing = {
-      isStart: true,
-      epoch: null,
-      mark: 0,
-      wantsSnapshot: false,
-      waiting: 0,
-      oldestWaitingAt: null,
-    };
-    const { refused } = await ask(name, 'hello', { ...standing, version: '0' });
+    const { refused } = await ask(name, 'hello', helloOf({ instance: name, line: name }));
     if (refused) throw new Error(`${name}: ${refused.message}`);
   }
   const workMs: number[] = [];

@@ -31,6 +31,7 @@ async function storeWith(branches: string[]) {
   const joinedAt = new Date(systemClock.nowMs()).toISOString();
   const joined = branches.map(async (branch) => ({
     branch,
+    name: branch,
     publicKey: (await newKey()).publicKey,
     joinedAt,
     subsidiaryId: null,

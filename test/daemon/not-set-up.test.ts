@@ -98,7 +98,8 @@ it('names the tillsync that has its directory and its address already', async ()
   };
   const tools = { clock: hastyClock(200), random: seededRandom(3), log: silentLog };
   // The first daemon gets the process id of this process's parent, so that it looks like a daemon in another process.
-  const holders = { ...systemHolders, self: `${process.ppid}.` };
+  const [, , namespace] = systemHolders.self.split('.');
+  const holders = { ...systemHolders, self: `${process.ppid}..${namespace}` };
   const first = await startDaemon({ ...configure('127.0.0.1:0'), ...tools, holders });
   daemons.push(first);
   const { host } = new URL(first.localUrl);

@@ -196,11 +196,9 @@ it('does not stumble over an alarm of another version', () => {
 it('tells a block once, whatever it holds up', () => {
   const freshness = well.freshness.map((each) => ({ ...each, state: 'blocked' as const }));
   expect(told({ ...well, freshness })).toEqual(['amber', 'platform.blocked']);
-  // Any later answer proves that the block is over, even for flows that have not tried again; and an alarm about a
-  // block, which only earlier versions raised, is ignored.
+  // Any later answer proves that the block is over, even for flows that have not tried again.
   const answered = { ...well.freshness[0], lastOkAt: ago(0) } as Freshness;
   expect(told({ ...well, freshness: [answered, ...freshness.slice(1)] })).toEqual(['green']);
-  expect(told({ ...well, alarms: [alarm('platform.blocked')] })).toEqual(['green']);
 });
 
 it('has the level of its worst finding, tells each once, and leaves no place unfilled', () => {
@@ -341,8 +339,7 @@ describe('the link to a hub', () => {
     });
   });
 
-  it('that the hub refuses needs a person, and what an earlier version noted counts no more', () => {
+  it('that the hub refuses needs a person', () => {
     expect(told(link('link-refused'))).toEqual(['red', 'hub.refused']);
-    expect(told({ ...well, alarms: [alarm('hub.link'), alarm('hub.refused')] })).toEqual(['green']);
   });
 });

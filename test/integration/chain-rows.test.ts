@@ -3,7 +3,6 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { NatsHubLink } from '../../src/link/nats.ts';
 import { invitationText, readInvitation } from '../../src/link/server-config.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
 import { type BranchPlace, ChainPlace, rowsOf, TWO_BRANCHES } from '../support/chain-place.ts';
@@ -301,31 +300,6 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       await arrives(b1, orderFor('sub-1'));
     },
     limitMs(120_000),
-  );
-
-  it(
-    'the hub is older than its branch, and says less: the branch works with it',
-    async () => {
-      await hub.end('SIGTERM');
-      const sql = "SELECT json_extract(keys, '$.hub') AS seed FROM hub";
-      const [{ seed } = { seed: '' }] = rowsOf<{ seed: string }>(chain.hub.storage, sql, 'state.db');
-      const old = new NatsHubLink({ url: `nats://127.0.0.1:${chain.port}`, seed, user: '@hub', tls: null });
-      const asked: string[] = [];
-      const [{ upTo } = { upTo: 0 }] = rowsOf<{ upTo: number }>(
-        chain.hub.storage,
-        "SELECT up_to AS upTo FROM feed_branches WHERE branch = 'B1'",
-      );
-      await old.answer(async (branch, question) => {
-        asked.push(`${branch} ${question}`);
-        return JSON.stringify({ upTo, isLineKnown: true, seq: 0, published: 0, freshness: [] });
-      });
-      await until('the branch says hello', () => asked.includes('B1 hello'), 60_000);
-      await until('the link is well', () => link(b1)?.state === 'ok', 60_000);
-      await old.close();
-      hub = await chain.startHub();
-      await arrives(b1, orderFor('sub-1'));
-    },
-    limitMs(180_000),
   );
 
   it(

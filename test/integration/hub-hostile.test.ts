@@ -8,6 +8,7 @@ import { jetstreamManager } from '@nats-io/jetstream';
 import { connect, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
+import { helloOf } from '../support/hello.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, runCommand, until, type Workplace } from '../support/workplace.ts';
@@ -285,19 +286,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     limitMs(60_000),
   );
 
-  const hello = (more: object = {}) =>
-    JSON.stringify({
-      instance: 'liar',
-      isStart: true,
-      epoch: null,
-      mark: 0,
-      wantsSnapshot: false,
-      line: 'lie',
-      waiting: 0,
-      oldestWaitingAt: null,
-      version: '0',
-      ...more,
-    });
+  const hello = (more: object = {}) => JSON.stringify(helloOf({ instance: 'liar', line: 'lie', ...more }));
   const changes = (items: object[], more: object = {}) =>
     JSON.stringify({ instance: 'liar', line: 'lie', items, ...more });
   const stock = (u: number, value: unknown) => ({ u, kind: 'stock', changeId: u, reference: null, value });

@@ -126,6 +126,7 @@ describe('the board of branches', () => {
           version: '9',
         },
         verdict: { level: 'amber', finding: 'toString' },
+        ways: null,
       },
       chain.clock.nowMs(),
     );

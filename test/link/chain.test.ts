@@ -17,6 +17,7 @@ import { WAITING_MAX } from '../../src/outbox/call-plan.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { fillLine } from '../outbox/waiting-line.ts';
 import { seededRandom } from '../support/fake-clock.ts';
+import { helloOf } from '../support/hello.ts';
 import { SEED } from '../support/seed.ts';
 import { type BranchStore, type Chain, GAP_MAX_MS, openChain } from './chain-rig.ts';
 
@@ -279,16 +280,7 @@ describe('a branch that says hello', () => {
       line: string;
     }>('SELECT epoch, mark, line FROM link');
     const hello = (more: object) => {
-      const own = {
-        instance: 'liar',
-        isStart: true,
-        epoch,
-        mark,
-        wantsSnapshot: false,
-        line,
-        isOwnLine: true,
-      };
-      const body = { ...own, waiting: 0, oldestWaitingAt: null, version: '0', ...more };
+      const body = helloOf({ instance: 'liar', epoch, mark, line, ...more });
       return chain.hub.hub.answer('B2', 'hello', Buffer.from(JSON.stringify(body)));
     };
     const count = (sql: string) => chain.hub.rows<{ n: number }>(sql)[0]?.n ?? 0;

@@ -16,8 +16,9 @@ const report = (more: Partial<BranchReport> = {}): BranchReport => ({
   oldestWaitingAt: null,
   rejected: 0,
   quarantined: 0,
-  verdict: null,
+  verdict: { level: 'green', finding: null },
   version: '0',
+  ways: null,
   ...more,
 });
 

@@ -1,8 +1,8 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, it, onTestFinished } from 'vitest';
-import type { Hello } from '../../src/link/link.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { helloOf } from '../support/hello.ts';
 import { HubStore } from './chain-rig.ts';
 import { InProcessServer } from './in-process.ts';
 
@@ -29,18 +29,8 @@ const isQuiet = async (count: number) => {
   const places = new Map(names.map((name) => [name, { mark: 0, isStart: true }]));
   const hello = async (branch: string) => {
     const place = places.get(branch) ?? { mark: 0, isStart: true };
-    const said: Partial<Hello> = {
-      instance: `i-${branch}`,
-      isStart: place.isStart,
-      epoch,
-      mark: place.mark,
-      wantsSnapshot: false,
-      line: `l-${branch}`,
-      seq: 5,
-      waiting: 0,
-      oldestWaitingAt: null,
-      version: '1',
-    };
+    const own = { instance: `i-${branch}`, line: `l-${branch}`, seq: 5 };
+    const said = helloOf({ ...place, ...own, epoch });
     const answer = JSON.parse(
       (await hub.hub.answer(branch, 'hello', Buffer.from(JSON.stringify(said)))) ?? '{}',
     );

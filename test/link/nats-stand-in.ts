@@ -24,6 +24,8 @@ export class NatsStandIn {
   /** Number of clients that will be refused when they send their key. */
   refusals = 0;
   #subscribers: Subscriber[] = [];
+  /** Subjects that the server made for answers, with those that the askers hear. */
+  readonly #answers = new Map<string, string>();
   readonly #served: { pattern: string; serve: (message: Published) => void }[] = [];
 
   static async start(): Promise<NatsStandIn> {
@@ -118,8 +120,17 @@ export class NatsStandIn {
     this.published.push(message);
     const served = this.#served.filter(({ pattern }) => isMatch(pattern, message.subject));
     for (const { serve } of served) serve(message);
-    const heard = this.#route({ to: message.subject, ...message, head });
+    const to = this.#answers.get(message.subject) ?? message.subject;
+    const heard = this.#route({ ...message, to, subject: to, reply: this.#replyOf(message), head });
     if (heard + served.length === 0 && message.reply !== '') this.deliver(message.reply, { status: '503' });
+  }
+
+  /** Returns the subject for the answer. A question of a branch's account to the hub's gets one that the server makes. */
+  #replyOf({ subject, reply }: Published): string {
+    if (reply === '' || !subject.startsWith('up.')) return reply;
+    const made = `_R_.${this.#answers.size + 1}`;
+    this.#answers.set(made, reply);
+    return made;
   }
 }
 

@@ -4,9 +4,10 @@ import path from 'node:path';
 import { rootCertificates } from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../src/config/config.ts';
-import { HELLO, HELLO_ANSWER } from '../../src/link/link.ts';
+import { HELLO_ANSWER } from '../../src/link/link.ts';
 import { announcementOf } from '../../src/link/server-file.ts';
 import { BranchWays, type KeptWays, stampOf } from '../../src/link/ways.ts';
+import { helloAnswerOf } from '../support/hello.ts';
 
 const [OLD, NEW] = ['tls://hub.example.com:4222', 'tls://hub2.example.com:4222'];
 const PEM = `-----BEGIN CERTIFICATE-----
@@ -39,10 +40,10 @@ describe('the ways from a branch to its hub', () => {
     expect(open().told()).toEqual({ stamp: stampOf(announcement), refused: null });
   });
 
-  it('stay as they are with a hub of before, which announces nothing', () => {
+  it('stay as they are with a hub that announces nothing', () => {
     const { ways } = branchWays();
     ways.heard(used(OLD), { addresses: [NEW], authorities: [] });
-    expect(ways.heard(used(OLD), HELLO_ANSWER.parse({ upTo: 0, freshness: [] }).ways)).toBeNull();
+    expect(ways.heard(used(OLD), null)).toBeNull();
     expect(urls(ways)).toEqual([OLD, NEW]);
   });
 
@@ -90,10 +91,9 @@ describe('the ways from a branch to its hub', () => {
     expect(ways.told()?.refused).toBeNull();
   });
 
-  it('are in no hello of a branch of before, and an answer with absurd ones is read all the same', () => {
-    const hello = { instance: 'i', isStart: true, epoch: null, mark: 0, wantsSnapshot: false, line: 'l' };
-    expect(HELLO.parse({ ...hello, waiting: 0, oldestWaitingAt: null, version: '1' }).ways).toBeNull();
-    expect(HELLO_ANSWER.safeParse({ upTo: 3, freshness: [], ways: { addresses: [7] } }).data?.upTo).toBe(3);
+  it('are read all the same in an answer with absurd ones', () => {
+    const answer = helloAnswerOf({ upTo: 3, ways: { addresses: [7] } });
+    expect(HELLO_ANSWER.safeParse(answer).data?.upTo).toBe(3);
   });
 
   it.each([

@@ -41,13 +41,6 @@ describe('systemHolders', () => {
     expect(pidOf(`${pid}.${startTime}.1`)).toBe(undefined);
     expect(pidOf(systemHolders.self)).toBe(process.pid);
   });
-
-  it('knows the names that processes had before these told their namespace', () => {
-    const [pid, startTime] = systemHolders.self.split('.');
-    expect(systemHolders.isAlive(`${pid}.${startTime}`)).toBe(true);
-    expect(systemHolders.isAlive('4194304.1')).toBe(false);
-    expect(pidOf(`${pid}.${startTime}`)).toBe(process.pid);
-  });
 });
 
 describe('what a dead process held', () => {

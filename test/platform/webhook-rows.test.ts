@@ -1,7 +1,6 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import Database from 'better-sqlite3';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { openState } from '../../src/app/state.ts';
 import { NO_WEBHOOK_MEMORY } from '../../src/orders/webhook-registration.ts';
@@ -28,17 +27,4 @@ it('remembers the webhook across processes, and keeps what a failed change leave
   expect(first.webhook.read().pending).toEqual(['new secret']);
   first.close();
   second.close();
-});
-
-it('goes on accepting what an earlier version kept as two fields', () => {
-  const file = path.join(directory, 'state.db');
-  const state = openState({ path: file, clock: new FakeClock() });
-  state.webhook.update((memory) => memory);
-  const db = new Database(file);
-  db.prepare('UPDATE webhook SET memory = ?').run('{"current":"c","pending":"new","doubtful":"old"}');
-  expect(state.webhook.read()).toEqual({ ...NO_WEBHOOK_MEMORY, current: 'c', pending: ['old', 'new'] });
-  db.prepare('UPDATE webhook SET memory = ?').run('{"current":"c","pending":null,"doubtful":null}');
-  expect(state.webhook.read().pending).toEqual([]);
-  db.close();
-  state.close();
 });

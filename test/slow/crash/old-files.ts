@@ -40,6 +40,7 @@ export function writeOldFiles(storage: string, steps: number): string[] {
       );
       event.run(i + 1, id);
     });
+    mirror.exec("INSERT INTO marks (name, value) VALUES ('feed.begun', 1)");
   })();
   mirror.close();
   openOld(storage, 'state', 0o600, 1).close();
