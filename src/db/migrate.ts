@@ -23,7 +23,7 @@ interface Migration {
 /**
  * Applies all missing migrations in one transaction, so that a crash leaves either the old or the new schema. Throws
  * `storage-newer` if the database has migrations that this version does not know, and `storage-corrupt` if its
- * migrations differ from the known ones. Then it changes nothing.
+ * migrations differ from the known ones, as those of a checkout before 0.1.0 do. Then it changes nothing.
  */
 export function migrate(db: Database.Database, options: MigrateOptions): void {
   const known = listMigrations(options.directory);
@@ -77,7 +77,7 @@ function checkApplied(db: Database.Database, known: Migration[], name: string): 
       hint: 'Install the newer tillsync again, or give this one its files back: {tillsync} restore --before-upgrade',
     });
   }
-  const message = `${name} has a schema step that no tillsync has: ${applied[strange]}. It was left untouched.`;
+  const message = `${name} was made before 0.1.0: it has the schema step ${applied[strange]}. It was left untouched.`;
   throw new TillsyncError('storage-corrupt', message, {
     hint: 'Move the file away with its -wal and -shm; tillsync makes a new one at the next start.',
   });

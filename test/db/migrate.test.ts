@@ -75,6 +75,7 @@ test('a newer, a foreign and a differently grown database are refused untouched'
   expect(codeOf(() => migrate(db, { directory: older, name: 'a.db' }))).toBe('storage-newer');
   writeFileSync(new URL('0002-other.sql', older), 'CREATE TABLE z (x);');
   expect(codeOf(() => migrate(db, { directory: older, name: 'a.db' }))).toBe('storage-corrupt');
+  expect(() => migrate(db, { directory: older, name: 'a.db' })).toThrow('a.db was made before 0.1.0');
   expect(readFileSync(path).equals(bytes)).toBe(true);
   expect(statSync(`${path}-wal`).size).toBe(0);
   const foreign = openDatabase({ path: join(dir, 'f.db'), mode: 0o600, busyTimeoutMs: 5 });
