@@ -22,53 +22,9 @@ import {
 } from './order.ts';
 import { chooseOrders, type ReadingRules } from './order-lists.ts';
 import { readOrderText } from './order-reader.ts';
-import { mergeOrder, polledOrder } from './order-rows.ts';
+import { isMirrored, mergeOrder, polledAs } from './order-rows.ts';
 import { LinePlaces } from './placed-lines.ts';
 import { quarantine, quarantinedAs } from './quarantine.ts';
-
-/**
- * Number of bytes that are read beyond the position of an earlier record's id, because the fields before an id differ
- * in length.
- */
-const SLACK = 128;
-const ID_VALUE = /\s*:\s*(?:"([^"\\]{1,512})"|(\d{1,40}))/y;
-
-/**
- * Guesses the order id of an unparsed record from where an earlier record had its id. A wrong guess does no harm: the
- * guess only selects which stored digest is compared with the record's bytes.
- */
-class IdGuess {
-  #quotedName = '';
-  #occurrence = 0;
-  /** Number of bytes of a record's text that a guess reads. */
-  #reach = 0;
-
-  /** Remembers from a parsed record which field has the order id, and where this field is in the record's text. */
-  learn(text: string, orderId: string): void {
-    for (const id of [`"${orderId}"`, orderId]) {
-      const at = text.indexOf(id);
-      const name = /("[^"\\]{1,64}")\s*:\s*$/.exec(text.slice(Math.max(0, at - 80), Math.max(0, at)))?.[1];
-      if (name === undefined) continue;
-      this.#quotedName = name;
-      this.#occurrence = text.slice(0, at).split(name).length - 1;
-      this.#reach = Math.max(this.#reach, at + id.length + SLACK);
-      return;
-    }
-  }
-
-  guess(record: Buffer): string | undefined {
-    if (this.#quotedName === '') return undefined;
-    const text = record.toString('latin1', 0, this.#reach);
-    let at = -1;
-    for (let i = 0; i < this.#occurrence; i++) {
-      at = text.indexOf(this.#quotedName, at + 1);
-      if (at === -1) return undefined;
-    }
-    ID_VALUE.lastIndex = at + this.#quotedName.length;
-    const match = ID_VALUE.exec(text);
-    return match?.[1] ?? match?.[2];
-  }
-}
 
 /** Version of the code that reads records. Raise it when the code changes, so that all records are read again. */
 const READER_VERSION = 3;
@@ -118,7 +74,6 @@ export class AnswerImport {
   readonly #options: AnswerImportOptions;
   readonly #buffer: Buffer;
   readonly #list: RecordList | undefined;
-  readonly #guess = new IdGuess();
   /**
    * Ids of this answer's orders so far. An order that the list has twice is applied once; otherwise it would change
    * back and forth at each poll.
@@ -189,19 +144,13 @@ export class AnswerImport {
   #prepareOne(db: Database.Database, bytes: Buffer): PreparedRecord | undefined {
     const { digestOf, spellings, observedAtMs, asOfSeq, asOfHeldId, isOld } = this.#options;
     const digest = digestOf(bytes);
-    const guess = this.#guess.guess(bytes);
-    let known = guess === undefined ? undefined : polledOrder(db, guess);
-    if (guess !== undefined && known?.pollDigest === digest) return this.#unchanged(guess, known.code);
+    const same = polledAs(db, digest);
+    if (same) return this.#unchanged(same);
     if (!isUtf8(bytes)) return this.#unreadable(db, Buffer.from(bytes), 'The record is not UTF-8 text.');
     const raw = bytes.toString('utf8');
     const reading = readOrderText(raw, spellings, 'poll');
     if ('unreadable' in reading) return this.#unreadable(db, raw, reading.unreadable);
     const { orderId, fields } = reading;
-    if (orderId !== guess) {
-      this.#guess.learn(raw, orderId);
-      known = polledOrder(db, orderId);
-      if (known?.pollDigest === digest) return this.#unchanged(orderId, known.code);
-    }
     this.#noteCode(fields.code ?? null);
     // If the answer has an order twice, only the first record is applied.
     if (this.#seen.has(orderId)) {
@@ -209,12 +158,13 @@ export class AnswerImport {
       return undefined;
     }
     this.#seen.add(orderId);
-    if (isOld && known === undefined && isEnded(fields.status)) return undefined;
+    const isKnown = isMirrored(db, orderId);
+    if (isOld && !isKnown && isEnded(fields.status)) return undefined;
     const observation: OrderObservation = { source: 'poll', observedAtMs, asOfSeq, asOfHeldId, raw, reading };
-    return { kind: 'order', digest, isKnown: known !== undefined, observation };
+    return { kind: 'order', digest, isKnown, observation };
   }
 
-  #unchanged(orderId: string, code: number | null): undefined {
+  #unchanged({ orderId, code }: { orderId: string; code: number | null }): undefined {
     this.report[this.#seen.has(orderId) ? 'repeated' : 'confirmed'] += 1;
     this.#seen.add(orderId);
     this.#noteCode(code);

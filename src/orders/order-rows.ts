@@ -168,13 +168,17 @@ const INSERT_MODIFIERS = insertsOf('order_item_modifiers', [
   ...MODIFIER_FIELDS.map(snakeCase),
 ]);
 
-/** Returns an order's code and the digest of its last confirmed poll record; undefined for an unknown order. */
-export function polledOrder(
+/** Returns the order whose last confirmed poll record has this digest; undefined if there is none. */
+export function polledAs(
   db: Database.Database,
-  orderId: string,
-): { pollDigest: string | null; code: number | null } | undefined {
-  const sql = 'SELECT poll_digest AS pollDigest, code FROM orders WHERE order_id = ?';
-  return sqlOf(db).row<{ pollDigest: string | null; code: number | null }>(sql, orderId);
+  digest: string,
+): { orderId: string; code: number | null } | undefined {
+  const sql = 'SELECT order_id AS orderId, code FROM orders WHERE poll_digest = +?';
+  return sqlOf(db).row<{ orderId: string; code: number | null }>(sql, digest);
+}
+
+export function isMirrored(db: Database.Database, orderId: string): boolean {
+  return sqlOf(db).value('SELECT 1 FROM orders WHERE order_id = ?', orderId) !== undefined;
 }
 
 export function knownOrder(db: Database.Database, orderId: string): KnownRow | undefined {

@@ -61,6 +61,9 @@ CREATE INDEX orders_by_created_at ON orders (created_at);
 
 CREATE INDEX orders_by_code ON orders (code);
 
+-- A poll finds what it has mirrored already by the digests of its records, without reading them.
+CREATE INDEX orders_by_poll_digest ON orders (poll_digest) WHERE poll_digest IS NOT NULL;
+
 CREATE INDEX orders_open ON orders (created_at)
   WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
 
