@@ -1,13 +1,14 @@
 import type { Branch, MirroredProduct } from '../catalog/product.ts';
 import { subsidiaryOf } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchName, isBranch, isHub } from '../config/roles.ts';
+import { branchName, isBranch, isHub, roleOf } from '../config/roles.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { isSetUp } from '../config/source.ts';
 import type { AlarmUp } from '../core/alarm.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import { type Clock, keptFor } from '../core/time.ts';
+import type { Role } from '../db/migrate.ts';
 import type { DiskSpace, Facts } from '../health/facts.ts';
 import type { HeartbeatMemory } from '../health/heartbeat.ts';
 import { CurrentAssessment } from '../health/notifier.ts';
@@ -164,9 +165,10 @@ export async function openReadOnlyServices({ config, clock }: ReadOnlyOptions) {
   const { directory } = config.storage;
   const { mirror: path, state: statePath } = storagePaths(directory);
   requireRights(directory, 'read');
+  const role = roleOf(config);
   if (!isReadable(path)) throw noMirror(directory);
-  const mirror = await openWhenFree(clock, () => openMirror({ path, clock, readonly: true }));
-  const found = await stateOf(statePath, clock);
+  const mirror = await openWhenFree(clock, () => openMirror({ path, clock, role, readonly: true }));
+  const found = await stateOf(statePath, { clock, role });
   const state = () => {
     if (found instanceof TillsyncError) throw found;
     return found;
@@ -217,9 +219,12 @@ export function noMirror(directory: string): TillsyncError {
   });
 }
 
-async function stateOf(path: string, clock: Clock): Promise<State | TillsyncError> {
+async function stateOf(
+  path: string,
+  { clock, role }: { clock: Clock; role: Role },
+): Promise<State | TillsyncError> {
   try {
-    if (isReadable(path)) return await openWhenFree(clock, () => openState({ path, clock }));
+    if (isReadable(path)) return await openWhenFree(clock, () => openState({ path, clock, role }));
     return new TillsyncError('not-found', 'No tokens were ever stored here.', {
       hint: 'Hand over a refresh token: {tillsync} auth set < FILE',
     });
@@ -237,7 +242,7 @@ export async function storedTokens(options: { config: Config; clock: Clock }): P
   const { state: path } = storagePaths(config.storage.directory);
   requireRights(config.storage.directory, 'read');
   if (!isReadable(path)) return describeTokens(null, null, 0);
-  const state = await openWhenFree(clock, () => openState({ path, clock }));
+  const state = await openWhenFree(clock, () => openState({ path, clock, role: roleOf(config) }));
   try {
     return tokenStatus(state, clock);
   } finally {

@@ -1,7 +1,7 @@
 import type { Branch } from '../catalog/product.ts';
 import { LeasedSweep } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchCallsNobody, configuredNames, isBranch, isHub } from '../config/roles.ts';
+import { branchCallsNobody, configuredNames, isBranch, isHub, roleOf } from '../config/roles.ts';
 import type { Secrets } from '../config/secrets.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
@@ -95,22 +95,15 @@ async function build(options: ServicesOptions, releasers: Releasers) {
   const { config, secrets, clock, log, holders } = options;
   const group = config.storage.group === '' ? undefined : config.storage.group;
   const paths = prepareStorage(config.storage.directory, group);
+  const shared = { clock, role: roleOf(config) };
+  const { onSecret } = options;
   const state = await openWhenFree(clock, () =>
-    openState({ path: paths.state, clock, onSecret: options.onSecret, ...(holders && { holders }) }),
+    openState({ path: paths.state, ...shared, onSecret, ...(holders && { holders }) }),
   );
   releasers.push('state.db', () => state.close());
-  const { fields: spellings, statuses, timezone, listPath } = config.orders;
+  const { fields: spellings, ...words } = config.orders;
   const mirror = await openWhenFree(clock, () =>
-    openMirror({
-      path: paths.mirror,
-      clock,
-      group,
-      feed: state.feed,
-      spellings,
-      statuses,
-      timezone,
-      listPath,
-    }),
+    openMirror({ path: paths.mirror, ...shared, group, feed: state.feed, spellings, ...words }),
   );
   releasers.push('mirror.db', () => mirror.close());
 

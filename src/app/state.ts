@@ -3,6 +3,7 @@ import type { Clock } from '../core/time.ts';
 import { ApiKeyRows } from '../db/api-keys.ts';
 import { RequestRows } from '../db/daemon-requests.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
+import type { Role } from '../db/migrate.ts';
 import { openStateFile } from '../db/state-file.ts';
 import { AlarmRows } from '../health/notification-policy.ts';
 import { HookRows } from '../hooks/hook-rows.ts';
@@ -21,6 +22,8 @@ interface StateOptions {
    * retry.
    */
   busyTimeoutMs?: number;
+  /** Role whose tables the file gets, if it has not them yet. */
+  role?: Role | undefined;
   /** Names of the holders of rate slots and leases. By default, the holders are the processes of this machine. */
   holders?: Holders;
   /** Called with every token and webhook secret before it is used or stored, so that the log can hide it. */
@@ -38,7 +41,7 @@ const BUSY_TIMEOUT_MS = 20;
  */
 export function openState(options: StateOptions) {
   const { clock, holders = systemHolders, onSecret = () => {} } = options;
-  const file = openStateFile(options.path, options.busyTimeoutMs ?? BUSY_TIMEOUT_MS);
+  const file = openStateFile(options.path, options.busyTimeoutMs ?? BUSY_TIMEOUT_MS, options.role);
   const { db } = file;
   const time = new BootTime({ db, clock });
   const leases = new LeaseRows({ db, time, holders });

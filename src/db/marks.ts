@@ -13,3 +13,8 @@ export function setMark(db: Database.Database, name: string, value: number): voi
     ON CONFLICT (name) DO UPDATE SET value = excluded.value`;
   sqlOf(db).run(sql, name, value);
 }
+
+/** Returns whether the mirror has the tables of a role. */
+export function hasRole(db: Database.Database, role: 'hub' | 'branch'): boolean {
+  return mark(db, `role.${role}`) !== undefined;
+}

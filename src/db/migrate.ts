@@ -4,9 +4,16 @@ import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { createWithMode, storing, syncPath } from './sqlite.ts';
 
+/** A hub and a branch have tables of their own, beside those of a store, which every file has. */
+export type Role = 'store' | 'hub' | 'branch';
+
 interface MigrateOptions {
   /** Directory with the migrations `0001-….sql`, `0002-….sql` and so on, without gaps. */
   directory: URL;
+  /** Directories with the migrations of each role. A file that has taken on a role keeps its tables. */
+  roles?: Readonly<Record<Exclude<Role, 'store'>, URL>> | undefined;
+  /** Role that the file takes on, if it has not yet. */
+  role?: Role | undefined;
   /** Name of the database for people, such as `mirror.db`. */
   name: string;
   /** Path for a full copy, made before an existing database is changed. It replaces an older copy. */
@@ -16,8 +23,16 @@ interface MigrateOptions {
 }
 
 interface Migration {
+  /** Such as `0001-mirror`, or of a role `hub/0001-hub`. */
   name: string;
   file: URL;
+}
+
+/** Migrations that a database lacks. */
+interface Missing {
+  migrations: Migration[];
+  /** Whether the database has earlier migrations of the same kind, so that what it has is changed. */
+  areUpgrades: boolean;
 }
 
 /**
@@ -26,23 +41,46 @@ interface Migration {
  * migrations differ from the known ones, as those of a checkout before 0.1.0 do. Then it changes nothing.
  */
 export function migrate(db: Database.Database, options: MigrateOptions): void {
-  const known = listMigrations(options.directory);
   storing(() => {
-    const from = checkApplied(db, known, options.name);
-    if (from === known.length) return;
+    const { migrations, areUpgrades } = missingIn(db, options);
+    // A reader has no need of the tables of a role that the daemon has not taken on yet.
+    if (migrations.length === 0 || (options.readonly && !areUpgrades)) return;
     if (options.readonly) {
       const message = `${options.name} is still as an older tillsync made it, and this command only reads.`;
       throw new TillsyncError('storage-readonly', message, {
         hint: 'Start the service again, which brings it up to date: {restart}',
       });
     }
-    if (from > 0 && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
+    if (areUpgrades && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
     db.transaction(() => {
       // Another process may have migrated the database since the check above.
-      for (const migration of known.slice(checkApplied(db, known, options.name))) apply(db, migration);
-      db.pragma(`user_version = ${known.length}`);
+      for (const migration of missingIn(db, options).migrations) apply(db, migration);
+      db.pragma(`user_version = ${listMigrations(options.directory).length}`);
     }).immediate();
   });
+}
+
+/** Returns what the database lacks: of what every file has, and of the roles that it has or takes on. */
+function missingIn(db: Database.Database, options: MigrateOptions): Missing {
+  const { directory, roles, role, name } = options;
+  const applied = appliedTo(db, name);
+  const ofAll = applied.filter((each) => !each.includes('/'));
+  const known = listMigrations(directory);
+  checkApplied(ofAll, known, name);
+  const missing: Missing = {
+    migrations: known.slice(ofAll.length),
+    areUpgrades: ofAll.length > 0 && ofAll.length < known.length,
+  };
+  for (const [each, place] of Object.entries(roles ?? {})) {
+    const prefix = `${each}/`;
+    const ofRole = applied.filter((step) => step.startsWith(prefix));
+    if (ofRole.length === 0 && each !== role) continue;
+    const knownOfRole = listMigrations(place).map((step) => ({ ...step, name: `${prefix}${step.name}` }));
+    checkApplied(ofRole, knownOfRole, name);
+    missing.migrations.push(...knownOfRole.slice(ofRole.length));
+    missing.areUpgrades ||= ofRole.length > 0 && ofRole.length < knownOfRole.length;
+  }
+  return missing;
 }
 
 function listMigrations(directory: URL): Migration[] {
@@ -57,20 +95,23 @@ function listMigrations(directory: URL): Migration[] {
   });
 }
 
-/** Returns the number of migrations that the database has. */
-function checkApplied(db: Database.Database, known: Migration[], name: string): number {
+/** Returns the names of the migrations that the database has, in the order of their application. */
+function appliedTo(db: Database.Database, name: string): string[] {
   const tables = db
     .prepare<[], { name: string }>("SELECT name FROM sqlite_schema WHERE type = 'table'")
     .all();
-  if (tables.length === 0) return 0;
+  if (tables.length === 0) return [];
   if (!tables.some((table) => table.name === 'schema_migrations')) {
     throw new TillsyncError('storage-corrupt', `${name} is a database, but none that tillsync made.`, {
       hint: 'Check the storage directory in the configuration, or move the file away.',
     });
   }
-  const applied = db.prepare<[], string>('SELECT name FROM schema_migrations ORDER BY number').pluck().all();
+  return db.prepare<[], string>('SELECT name FROM schema_migrations ORDER BY number').pluck().all();
+}
+
+function checkApplied(applied: readonly string[], known: readonly Migration[], name: string): void {
   const strange = applied.findIndex((each, i) => each !== known[i]?.name);
-  if (strange === -1) return applied.length;
+  if (strange === -1) return;
   if (strange >= known.length) {
     const message = `${name} was written by a newer tillsync; it was left untouched.`;
     throw new TillsyncError('storage-newer', message, {

@@ -2,7 +2,7 @@ import { existsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
 import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
-import { migrate } from './migrate.ts';
+import { migrate, type Role } from './migrate.ts';
 import { createWithMode, makeDirectory, openDatabase, storing } from './sqlite.ts';
 
 export const MIRROR_MODE = 0o640;
@@ -24,7 +24,18 @@ export interface ConnectionOptions {
   readonly: boolean;
   /** Unix group that may read the mirror, by name or number. If undefined, it is the group of the directory. */
   group: string | undefined;
+  /** Role whose tables the mirror gets, if it has not them yet. */
+  role?: Role | undefined;
 }
+
+/** Where the migrations of the mirror are. */
+export const MIRROR_SCHEMA = {
+  directory: new URL('./mirror/migrations/', import.meta.url),
+  roles: {
+    hub: new URL('./mirror/hub/', import.meta.url),
+    branch: new URL('./mirror/branch/', import.meta.url),
+  },
+};
 
 /** Opens the mirror and migrates its schema. Throws `storage-…` errors. */
 export function openConnection(options: ConnectionOptions): Database.Database {
@@ -46,7 +57,8 @@ export function openConnection(options: ConnectionOptions): Database.Database {
   });
   try {
     migrate(db, {
-      directory: new URL('./mirror/migrations/', import.meta.url),
+      ...MIRROR_SCHEMA,
+      role: options.role,
       name: 'mirror.db',
       readonly,
       keepCopyAt: `${path}.before-upgrade`,

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { hasCode, TillsyncError } from '../core/errors.ts';
-import { migrate } from './migrate.ts';
+import { migrate, type Role } from './migrate.ts';
 import { openDatabase, settleWal, storing, toStorageError } from './sqlite.ts';
 
 const MODE = 0o600;
@@ -20,7 +20,7 @@ interface StateFile {
  * free pages. Throws `storage-corrupt` or `storage-newer`. It never replaces a damaged file by an empty one, because
  * tokens and the calls of the rate budget would be lost.
  */
-export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
+export function openStateFile(path: string, busyTimeoutMs: number, role?: Role): StateFile {
   let opened: Database.Database | undefined;
   try {
     const db = openDatabase({
@@ -36,6 +36,11 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
       throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`);
     migrate(db, {
       directory: new URL('./state/migrations/', import.meta.url),
+      roles: {
+        hub: new URL('./state/hub/', import.meta.url),
+        branch: new URL('./state/branch/', import.meta.url),
+      },
+      role,
       name: 'state.db',
       keepCopyAt: `${path}.before-upgrade`,
     });

@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
+import { hasRole } from '../db/marks.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { type Delivery, deliveriesOfOrder } from '../hooks/deliveries.ts';
 import type { HookSettings } from '../hooks/hook.ts';
@@ -178,10 +179,12 @@ function ackEntries(db: Database.Database, orderId: string, branches: readonly R
     'SELECT branch, acked_at AS at, source, waits_since AS waitsSince, without FROM order_acks WHERE order_id = ?',
     orderId,
   );
-  const waiting = sql.rows<{ branch: string; at: string }>(
-    'SELECT branch, acked_at AS at FROM waiting_acks WHERE order_id = ?',
-    orderId,
-  );
+  const waiting = hasRole(db, 'hub')
+    ? sql.rows<{ branch: string; at: string }>(
+        'SELECT branch, acked_at AS at FROM waiting_acks WHERE order_id = ?',
+        orderId,
+      )
+    : [];
   const named = (branch: string) => nameOf(branches, branch);
   return [
     ...acks.map(({ branch, at, source, waitsSince, without }) => {
@@ -217,6 +220,7 @@ interface FeedRow {
 
 /** Returns the order's entries in the feeds of the hub's branches. */
 function feedRows(db: Database.Database, orderId: string): FeedRow[] {
+  if (!hasRole(db, 'hub')) return [];
   const text = 'SELECT branch, n, written_at AS at, published FROM feed WHERE order_id = ? ORDER BY feed_id';
   return sqlOf(db).rows<FeedRow>(text, orderId);
 }
@@ -238,21 +242,20 @@ function feedEntries(db: Database.Database, orderId: string, branches: readonly 
 function branchesNow(db: Database.Database, orderId: string, branches: readonly ReportingBranch[]): string[] {
   const newest = new Map(feedRows(db, orderId).map(({ branch, n }) => [branch, n]));
   const sent = 'SELECT branch FROM sent_orders WHERE order_id = ? ORDER BY moved';
-  const told = sqlOf(db)
-    .values<string>(sent, orderId)
-    .map((branch) => {
-      const found = branches.find((each) => each.branch === branch);
-      const name = found?.name ?? branch;
-      const n = newest.get(branch);
-      if (n === undefined) return `It went to branch ${name} long ago.`;
-      if (!found?.report || found.seenAt === null) return `Branch ${name} has not reported yet.`;
-      const { mark } = found.report;
-      return mark >= n
-        ? `Branch ${name} has it, as it reported at ${found.seenAt}.`
-        : `Branch ${name} reported last at ${found.seenAt}, when it had number ${mark}; this is its number ${n}.`;
-    });
-  const isOnItsWay = sqlOf(db).value<string>('SELECT order_id FROM up_acks WHERE order_id = ?', orderId);
-  return isOnItsWay === undefined ? told : [...told, 'Its acknowledgement waits to go up to the hub.'];
+  const told = (hasRole(db, 'hub') ? sqlOf(db).values<string>(sent, orderId) : []).map((branch) => {
+    const found = branches.find((each) => each.branch === branch);
+    const name = found?.name ?? branch;
+    const n = newest.get(branch);
+    if (n === undefined) return `It went to branch ${name} long ago.`;
+    if (!found?.report || found.seenAt === null) return `Branch ${name} has not reported yet.`;
+    const { mark } = found.report;
+    return mark >= n
+      ? `Branch ${name} has it, as it reported at ${found.seenAt}.`
+      : `Branch ${name} reported last at ${found.seenAt}, when it had number ${mark}; this is its number ${n}.`;
+  });
+  const waiting = 'SELECT order_id FROM up_acks WHERE order_id = ?';
+  const isOnItsWay = hasRole(db, 'branch') && sqlOf(db).value<string>(waiting, orderId) !== undefined;
+  return !isOnItsWay ? told : [...told, 'Its acknowledgement waits to go up to the hub.'];
 }
 
 function deliveryEntry({ hook, seq, at, tries, taken, answer }: Delivery): Entry {
@@ -282,10 +285,8 @@ function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>
     orderId,
   );
   const incomplete = sql.value<string>('SELECT reason FROM incomplete_orders WHERE order_id = ?', orderId);
-  const unassigned = sql.value<number>(
-    'SELECT 1 FROM unassigned_orders WHERE order_id = ? AND branch IS NULL',
-    orderId,
-  );
+  const ofNobody = 'SELECT 1 FROM unassigned_orders WHERE order_id = ? AND branch IS NULL';
+  const unassigned = hasRole(db, 'hub') ? sql.value<number>(ofNobody, orderId) : undefined;
   const lines = sql.rows<{ line: number; name: string | null }>(
     'SELECT line, product_name AS name FROM order_items WHERE order_id = ? AND sku IS NULL ORDER BY line',
     orderId,
@@ -356,6 +357,7 @@ export function explainStocks(
 
 /** Returns the permanent id of the hub's branch with this subsidiary; the given id itself if no branch has it. */
 function branchOf(db: Database.Database, subsidiaryId: string): string {
+  if (!hasRole(db, 'hub')) return subsidiaryId;
   const text = 'SELECT branch FROM feed_branches WHERE subsidiary_id = ?';
   return sqlOf(db).value<string>(text, subsidiaryId) ?? subsidiaryId;
 }

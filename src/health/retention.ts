@@ -5,7 +5,7 @@ import type { Log } from '../core/log.ts';
 import { rest } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
-import { mark } from '../db/marks.ts';
+import { hasRole, mark } from '../db/marks.ts';
 import { sqlOf, usedBytes } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
 import { customersOf, noteToClean, TO_CLEAN } from '../orders/anonymize.ts';
@@ -63,22 +63,24 @@ const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq
   (SELECT min(s.seq) FROM stock_steps s JOIN ledger_orders l USING (order_id)
     WHERE s.order_id = o.order_id AND l.takes = 1 AND s.booked_version IS NULL) AS heldBackSeq`;
 
-const OF_ORDER = [
-  ...['order_items', 'order_item_modifiers', 'order_payloads', 'held_notifications'],
-  ...[
-    'order_acks',
-    'stock_steps',
-    'ledger_orders',
-    'sent_orders',
-    'listed_orders',
-    'incomplete_orders',
-    'refused_acks',
-    'orders_away',
-    'prepared_orders',
-    'preparation_events',
-    'orders',
+const OF_ORDER = {
+  store: [
+    ...['order_items', 'order_item_modifiers', 'order_payloads', 'held_notifications'],
+    ...[
+      'order_acks',
+      'stock_steps',
+      'ledger_orders',
+      'listed_orders',
+      'incomplete_orders',
+      'refused_acks',
+      'prepared_orders',
+      'preparation_events',
+      'orders',
+    ],
   ],
-];
+  hub: ['sent_orders'],
+  branch: ['orders_away'],
+};
 
 function removeFrom(table: string, key: string): Family['remove'] {
   return (db, row) => void sqlOf(db).run(`DELETE FROM ${table} WHERE ${key} = ?`, row.key);
@@ -99,7 +101,9 @@ const FAMILIES = {
       return order !== undefined && mayDropOrder(order, feed, cuts);
     },
     remove(db, { orderId }) {
-      for (const table of OF_ORDER) sqlOf(db).run(`DELETE FROM ${table} WHERE order_id = ?`, orderId);
+      const roles = (['hub', 'branch'] as const).filter((role) => hasRole(db, role));
+      const tables = [...OF_ORDER.store, ...roles.flatMap((role) => OF_ORDER[role])];
+      for (const table of tables) sqlOf(db).run(`DELETE FROM ${table} WHERE order_id = ?`, orderId);
     },
   },
   events: {

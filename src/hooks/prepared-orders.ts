@@ -3,6 +3,7 @@ import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
 import type { Branch } from '../catalog/product.ts';
 import { localTime, zoneCalendar } from '../core/time.ts';
+import { hasRole } from '../db/marks.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
@@ -153,8 +154,10 @@ function factsOf(
 ): PreparationFacts | undefined {
   const order = orderById(db, orderId);
   if (order === undefined) return undefined;
-  const sql = `SELECT forgotten_at IS NOT NULL AS isForgotten,
-      EXISTS (SELECT 1 FROM orders_away a WHERE a.order_id = orders.order_id) AS isAway
+  const isAwayNow = hasRole(db, 'branch')
+    ? 'EXISTS (SELECT 1 FROM orders_away a WHERE a.order_id = orders.order_id)'
+    : '0';
+  const sql = `SELECT forgotten_at IS NOT NULL AS isForgotten, ${isAwayNow} AS isAway
     FROM orders WHERE order_id = ?`;
   const { isForgotten = 0, isAway = 0 } =
     sqlOf(db).row<{ isForgotten: number; isAway: number }>(sql, orderId) ?? {};
@@ -327,7 +330,8 @@ const ROUTED = `SELECT p.order_id FROM orders_away a JOIN prepared_orders p ON p
 
 /** Returns the orders of which the hook may have to be told something that no event of the order feed says. */
 function unheardCandidates(db: Database.Database, hook: HookSettings, context: PreparationContext): string[] {
-  return [...sqlOf(db).values<string>(ROUTED, { hook: hook.name }), ...dueCandidates(db, hook, context)];
+  const routed = hasRole(db, 'branch') ? sqlOf(db).values<string>(ROUTED, { hook: hook.name }) : [];
+  return [...routed, ...dueCandidates(db, hook, context)];
 }
 
 const PASS = `INSERT OR IGNORE INTO prepared_orders (hook, order_id, step, is_prepared, digest, seq)`;

@@ -2,6 +2,7 @@ import type Database from 'better-sqlite3';
 import * as z from 'zod';
 import { typedWords } from '../core/errors.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
+import { hasRole } from '../db/marks.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { FINDINGS, type FindingCode } from '../health/findings.ts';
 import type { InvitedBranch, NamedBranch, Refused } from './hub-state.ts';
@@ -231,7 +232,8 @@ export function examineBranches(
       version: report?.version ?? null,
     } as const;
     const about = {
-      row: () => sqlOf(db).row<NonNullable<ReturnType<Known['row']>>>(LINE, branch),
+      row: () =>
+        hasRole(db, 'hub') ? sqlOf(db).row<NonNullable<ReturnType<Known['row']>>>(LINE, branch) : undefined,
       said: report,
       refused,
       seenLateMs,
@@ -294,6 +296,7 @@ function behindOf(
 }
 
 function heldChanges(db: Database.Database): ReadonlyMap<string, number> {
+  if (!hasRole(db, 'hub')) return new Map();
   const sql = `SELECT u.branch, count(*) AS held FROM outbox o INDEXED BY outbox_held JOIN handed_up u USING (change_id)
     WHERE o.state = 'pending' AND o.held_guard IS NOT NULL GROUP BY u.branch`;
   return new Map(

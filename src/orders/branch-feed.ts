@@ -1,4 +1,5 @@
 import type Database from 'better-sqlite3';
+import { hasRole } from '../db/marks.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { withoutCustomer } from './customer.ts';
 import type { OrderSpellings } from './field-aliases.ts';
@@ -104,6 +105,7 @@ export function forgetInFeed(
   spellings: OrderSpellings,
   at: string,
 ): void {
+  if (!hasRole(db, 'hub')) return;
   const kept =
     "SELECT feed_id AS feedId, branch, body FROM feed WHERE order_id = ? AND kind = 'order' AND body <> ''";
   const rows = sqlOf(db).rows<{ feedId: number; branch: string; body: string }>(kept, orderId);
@@ -120,7 +122,7 @@ export function forgetInFeed(
 
 /** Returns whether this tillsync is a hub that sends orders to branches. */
 export function isFeeding(db: Database.Database): boolean {
-  return sqlOf(db).row('SELECT 1 FROM hub') !== undefined;
+  return hasRole(db, 'hub') && sqlOf(db).row('SELECT 1 FROM hub') !== undefined;
 }
 
 /** Deletes the hub's feeds. Called when this tillsync is no longer a hub. */

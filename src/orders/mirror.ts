@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
+import type { Role } from '../db/migrate.ts';
 import { walBytes } from '../db/sqlite.ts';
 import { LockMonitor, WalMaintenance } from '../db/wal.ts';
 import { CustomerStore } from './customer-store.ts';
@@ -27,6 +28,8 @@ interface MirrorOptions {
   clock: Clock;
   /** Unix group, by name or number, that may read the mirror. If left out, the directory's group may read it. */
   group?: string | undefined;
+  /** Role whose tables the mirror gets, if it has not them yet. */
+  role?: Role | undefined;
   /** Remembers the feed's seq of earlier mirrors. Without it, a new mirror's feed begins at 1. */
   feed?: SeqMemory;
   /** True to open for reading only. Nothing is created, migrated or written. */
@@ -71,6 +74,7 @@ export class Mirror implements OrderSink {
       timezone,
       listPath = '',
       feed,
+      role,
     } = options;
     this.#file = new MirrorFile({
       path,
@@ -78,6 +82,7 @@ export class Mirror implements OrderSink {
       readonly,
       group,
       feed,
+      role,
       onWritten: (db) => {
         walMaintenance.checkpoint(db);
         this.#lockWatch.free();

@@ -150,12 +150,13 @@ export const IS_OPEN = statusNotIn(ENDED);
 export const IS_SCHEDULED = `(is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL)) AND ${IS_OPEN}`;
 /** SQL condition for an order that the POS should book: neither unpaid nor cancelled. */
 export const IS_TO_BOOK = statusNotIn([...UNPAID, ...TAKES_NOTHING]);
+const hasTablesOf = (role: string) => `EXISTS (SELECT 1 FROM marks WHERE name = 'role.${role}')`;
 /**
  * SQL condition for a row of `orders` that the POS of its store has not acknowledged as a whole. At a branch of a hub any
  * acknowledgement counts, because all are from its own POS.
  */
 export const IS_UNACKNOWLEDGED = `NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id AND a.without IS NULL
-  AND (a.branch IN ('', coalesce(store_external_id, '')) OR (EXISTS (SELECT 1 FROM link) AND NOT EXISTS (SELECT 1 FROM hub))))`;
+  AND (a.branch IN ('', coalesce(store_external_id, '')) OR (${hasTablesOf('branch')} AND NOT ${hasTablesOf('hub')})))`;
 
 /** Returns whether the POS should book an order of this status, by the same rule as `IS_TO_BOOK`. */
 export function isToBook(status: string | null): boolean {

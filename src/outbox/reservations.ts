@@ -543,8 +543,7 @@ export class Reservations {
         };
     if (!known) {
       this.#put(taken);
-      const early =
-        'UPDATE OR REPLACE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
+      const early = 'UPDATE OR REPLACE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
       if (isAcked) this.#sql.run(early, order.store ?? '', seq, orderId);
       // The order was booked long ago and is edited now, so every count includes its earlier pieces.
       if (hadTaken && takes === 1) this.#follow(taken, store, { seq: 0, isNews: true });

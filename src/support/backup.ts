@@ -429,7 +429,7 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
   requireRights(storage.directory, 'read');
   if (!isReadable(paths.mirror)) throw noMirror(storage.directory);
   const hub = isHub(options.config) ? await hubOf(paths.state, clock) : null;
-  const secrets = options.withTokens ? await tokensOf(paths.state, clock) : null;
+  const secrets = options.withTokens ? await tokensOf(paths.state, options) : null;
   if (secrets) await noteWithTokens(paths.mirror, { who, subject: basename(path), clock });
   const inbox = await copyInbox({ path: paths.inbox, clock, signal });
   const config = configFile(options.configFile);
@@ -486,7 +486,10 @@ function configFile(path: string): TarFile[] {
   return asRoot(() => (existsSync(path) ? [textFile(CONFIG_FILE, readFileSync(path, 'utf8'))] : []));
 }
 
-async function tokensOf(path: string, clock: Clock): Promise<{ file: TarFile; inUse: boolean }> {
+async function tokensOf(
+  path: string,
+  { config, clock }: Pick<BackupOptions, 'config' | 'clock'>,
+): Promise<{ file: TarFile; inUse: boolean }> {
   if (!isReadable(path)) {
     throw new TillsyncError('not-found', 'No tokens were ever stored here. Nothing was written.', {
       hint: 'Make the backup without --with-tokens.',
@@ -494,7 +497,7 @@ async function tokensOf(path: string, clock: Clock): Promise<{ file: TarFile; in
   }
   const state = await openWhenFree(clock, () => openState({ path, clock }));
   try {
-    const hubKeys = state.hub.keys() ?? null;
+    const hubKeys = isHub(config) ? (state.hub.keys() ?? null) : null;
     const stored = { tokens: state.tokens.read(), webhook: state.webhook.read(), hubKeys };
     const text = JSON.stringify(tokensSchema.parse(stored), null, 2);
     return { file: textFile(TOKENS_FILE, `${text}\n`), inUse: state.leases.isHeld(RUNNING) };
@@ -506,7 +509,7 @@ async function tokensOf(path: string, clock: Clock): Promise<{ file: TarFile; in
 /** Returns the hub's branches with their public keys as a file, so that a hub on another machine recognises them. */
 async function hubOf(path: string, clock: Clock): Promise<{ file: TarFile; branches: number } | null> {
   if (!isReadable(path)) return null;
-  const state = await openWhenFree(clock, () => openState({ path, clock }));
+  const state = await openWhenFree(clock, () => openState({ path, clock, role: 'hub' }));
   try {
     const copy = state.hub.copy();
     return { file: textFile(HUB_FILE, `${JSON.stringify(copy, null, 2)}\n`), branches: copy.branches.length };

@@ -8,7 +8,7 @@ import { openState, type State } from '../app/state.ts';
 import { prepareStorage, RUNNING, type StoragePaths } from '../app/storage.ts';
 import { type ConfigOptions, loadConfig, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import { isHub } from '../config/roles.ts';
+import { isHub, roleOf } from '../config/roles.ts';
 import { configError, configPath, isSetUp } from '../config/source.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import { freeName, giveToGroup, groupId, openWhenFree, replaceText, stampOf } from '../core/files.ts';
@@ -371,7 +371,9 @@ export async function restoreFrom(source: RestoreSource, options: RestoreOptions
   const { config, clock } = options;
   const { directory, group } = config.storage;
   const paths = prepareStorage(directory, group || undefined);
-  const state = await openWhenFree(clock, () => openState({ path: paths.state, clock }));
+  const state = await openWhenFree(clock, () =>
+    openState({ path: paths.state, clock, role: roleOf(config) }),
+  );
   try {
     const fence = state.leases.acquire(RUNNING, RESTORE_TAKES_AT_MOST_MS);
     if (fence === undefined) {
@@ -445,7 +447,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
     const branches = isHub(config) ? await restoreHub(staging, state, audited, nowMs) : [];
     // Opening and closing the mirror once creates -wal and -shm, so that the POS can read it before the daemon starts.
-    const options = { path: paths.mirror, clock, feed, ...(group !== '' && { group }) };
+    const options = { path: paths.mirror, clock, feed, role: roleOf(config), ...(group !== '' && { group }) };
     await (await openWhenFree(clock, () => openMirror(options))).close();
     return {
       manifest,

@@ -5,9 +5,9 @@ import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit, type AuditEntry, type AuditEvent } from '../db/audit.ts';
-import { mark, setMark } from '../db/marks.ts';
+import { hasRole, mark, setMark } from '../db/marks.ts';
 import { migrate } from '../db/migrate.ts';
-import { MIRROR_MODE } from '../db/mirror-connection.ts';
+import { MIRROR_MODE, MIRROR_SCHEMA } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
 import { takeOverTold } from '../hooks/prepared-orders.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
@@ -221,17 +221,22 @@ const DISTRUST_CATALOGUE = `
   DELETE FROM stock_counts;
   -- A count that waits for its id to mean a stock again is as old as the others.
   DELETE FROM id_counts;
-  DELETE FROM moved_ids;
+  DELETE FROM moved_ids;`;
+
+const BEGIN_AGAIN = {
+  hub: `
   UPDATE hub SET epoch = lower(hex(randomblob(16))), doubted_by = NULL, doubted_at = NULL;
   UPDATE feed_branches SET epoch = NULL, snapshot_at = NULL, stopped_seq = NULL;
   -- What was leased since the backup nobody knows.
   UPDATE feed_branches SET leased_seq = max(seq, leased_seq) + ${SEQ_JUMP} WHERE max(seq, leased_seq) > 0;
   DELETE FROM feed;
-  DELETE FROM handed_up WHERE change_id IN (SELECT change_id FROM outbox WHERE state IN ('pending', 'sending'));
+  DELETE FROM handed_up WHERE change_id IN (SELECT change_id FROM outbox WHERE state IN ('pending', 'sending'));`,
+  branch: `
   INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks WHERE EXISTS (SELECT 1 FROM link)
     ON CONFLICT DO NOTHING;
   DELETE FROM up_items;
-  UPDATE link SET line = lower(hex(randomblob(16))), last_u = 0;`;
+  UPDATE link SET line = lower(hex(randomblob(16))), last_u = 0;`,
+};
 
 /**
  * Migrates a copied mirror and prepares it, before anybody reads it. Numbers of events and settled changes jump ahead,
@@ -246,14 +251,15 @@ export function prepareRestoredMirror(
   const name = 'The mirror in the backup';
   try {
     refuseUnsound(db, name);
-    migrate(db, { directory: new URL('../db/mirror/migrations/', import.meta.url), name });
+    migrate(db, { ...MIRROR_SCHEMA, name });
     const prepare = db.transaction(() => {
       continueFeedAfter(db, continueAfterSeq);
       // More changes may have settled since, and readers may have seen their numbers.
       const settled = Math.max(mark(db, 'outbox.settled') ?? 0, newestSettled);
       setMark(db, 'outbox.settled', settled + SEQ_JUMP);
       db.exec(DISTRUST_CATALOGUE);
-      db.prepare('UPDATE hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
+      for (const role of ['hub', 'branch'] as const) if (hasRole(db, role)) db.exec(BEGIN_AGAIN[role]);
+      if (hasRole(db, 'hub')) db.prepare('UPDATE hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
       // Gives later differential backups a new name, so that those of the replaced mirror are not overwritten.
       noteBackup(db, clock.nowMs());
       for (const [hook, told] of Map.groupBy(prepared, (each) => each.hook)) takeOverTold(db, hook, told);

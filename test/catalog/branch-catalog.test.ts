@@ -1,10 +1,12 @@
 import { expect, it } from 'vitest';
 import { newestRev, nextChanges, nextRange } from '../../src/catalog/branch-catalog.ts';
 import { many, swept } from '../outbox/swept-outbox.ts';
+import { takeOn } from '../support/take-on-role.ts';
 
 // A branch applies a feed entry in one transaction, during which its POS cannot write, so entries must be small.
 it('an entry of the catalogue has fifty products at most, and the next one goes on behind it', () => {
   const { db } = swept(many);
+  takeOn(db, 'hub');
   const ids = many.map((_, i) => `m${i}`).sort();
   const first = nextRange(db, '');
   expect(first).toEqual({ after: '', to: ids[49] });

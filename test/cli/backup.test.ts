@@ -27,7 +27,7 @@ async function storeWith(branches: string[]) {
   const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
   await mirror.save([{ kind: 'order', observation: observation('poll', sampleNotification(1)) }]);
   await mirror.close();
-  const state = openState({ path: path.join(storage, 'state.db'), clock: systemClock });
+  const state = openState({ path: path.join(storage, 'state.db'), clock: systemClock, role: 'hub' });
   const joinedAt = new Date(systemClock.nowMs()).toISOString();
   const joined = branches.map(async (branch) => ({
     branch,

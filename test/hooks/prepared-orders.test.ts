@@ -20,6 +20,7 @@ import { restoreBackup } from '../../src/support/restore.ts';
 import { observation, openTestMirror } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type StoreRig, storeRig } from '../support/store-rig.ts';
+import { takeOn } from '../support/take-on-role.ts';
 import { type EventReceiver, eventReceiver, hook, until } from './event-receiver.ts';
 
 const SECOND_MS = 1_000;
@@ -168,6 +169,7 @@ it('an order that the hub gives to another branch is undone, and prepared again 
   const all = { orderSeq: mirror.orders.newestSeq(), newsFrom: null };
   const waiting = () => mirror.read((db) => waitingPreparations(db, settings, all, context)).length;
   const exec = (sql: string) => mirror.write((db) => void db.exec(sql));
+  await mirror.write((db) => takeOn(db, 'branch'));
   await exec("INSERT INTO link (one, line) VALUES (1, 'u')");
   expect([await decide(), await decide(), waiting()]).toEqual([true, false, 0]);
   await exec('INSERT INTO orders_away SELECT order_id FROM orders');

@@ -28,7 +28,7 @@ function hubRows(): {
   commits: () => number;
 } {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hub-rows-'));
-  const { db, ...state } = openStateFile(path.join(directory, 'state.db'), 100);
+  const { db, ...state } = openStateFile(path.join(directory, 'state.db'), 100, 'hub');
   const other = new Database(path.join(directory, 'state.db'), { readonly: true });
   onTestFinished(() => {
     other.close();
@@ -126,7 +126,7 @@ it('a branch that is invited again keeps its key until a machine has joined with
 
 it('a proposed key of a branch takes the place of the one in use only once the hub has taken it', () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-link-key-'));
-  const { db } = openStateFile(path.join(directory, 'state.db'), 100);
+  const { db } = openStateFile(path.join(directory, 'state.db'), 100, 'branch');
   onTestFinished(() => {
     db.close();
     rmSync(directory, { recursive: true, force: true });

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Mirror } from '../../src/orders/mirror.ts';
 import { readBoard, waitingOrders } from '../../src/orders/order-queries.ts';
+import { takeOn } from '../support/take-on-role.ts';
 import { OBSERVED_MS, observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
 
 const MINUTE_MS = 60_000;
@@ -76,14 +77,11 @@ it('an acknowledgement that a person typed makes no store one that acknowledges'
 });
 
 it.each([
-  ['of a single tillsync', ''],
-  [
-    'of a hub that was a branch',
-    "INSERT INTO link (one, line) VALUES (1, 'uplink'); INSERT INTO hub (one, epoch) VALUES (1, 'first')",
-  ],
-])('waits, in the mirror %s, for the POS of the store to which an order moves', async (_name, role) => {
+  ['of a single tillsync', []],
+  ['of a hub that was a branch', ['branch', 'hub'] as const],
+])('waits, in the mirror %s, for the POS of the store to which an order moves', async (_name, roles) => {
   const { mirror } = openTestMirror();
-  await mirror.write((db) => db.exec(role));
+  for (const role of roles) await mirror.write((db) => takeOn(db, role));
   const inStore = (externalId: string, status = 'inProcess') => ({ status, store: { externalId } });
   await hear(mirror, 1, 0, inStore('B2'));
   await acknowledge(mirror, 1, 0, { branch: 'B2' });
@@ -99,7 +97,7 @@ it.each([
 
 it("a branch of a hub takes each acknowledgement for its own POS's, whatever its store was called", async () => {
   const { mirror } = openTestMirror();
-  await mirror.write((db) => db.exec("INSERT INTO link (one, line) VALUES (1, 'uplink')"));
+  await mirror.write((db) => takeOn(db, 'branch'));
   await hear(mirror, 1, 0, { status: 'inProcess', store: { externalId: 'Norte' } });
   await acknowledge(mirror, 1, 0, { branch: 'Norte' });
   await hear(mirror, 2, 0, { status: 'inProcess', store: { externalId: 'B1' } });

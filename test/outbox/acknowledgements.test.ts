@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import { orderHistory } from '../../src/orders/order-queries.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import type { InboxAck, InboxBatch } from '../../src/outbox/inbox.ts';
+import { takeOn } from '../support/take-on-role.ts';
 import { HOLDING, holding } from './held-back-steps.ts';
 import { order, type outgoing } from './outbox-fixture.ts';
 
@@ -143,6 +144,7 @@ it('an acknowledgement by a command of an order that is not heard of yet waits f
 
 it('a branch acknowledges an order again before the first acknowledgement went up, also in one batch', () => {
   const out = holding();
+  takeOn(out.db, 'branch');
   out.db.exec("INSERT INTO link (one, line) VALUES (1, 'uplink')");
   order(out, 'o1', 'B1', [['B', 2]]);
   out.calls.catchUp({ holdBack: true });

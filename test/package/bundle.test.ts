@@ -85,7 +85,9 @@ describe('the bundled program', { tags: ['bulk'] }, () => {
 
   it('has what is read at run time: workers, migrations, SQLite, packages loaded by name', () => {
     const migrations = (place: string) =>
-      readdirSync(path.join(place, 'db/mirror/migrations')).filter((name) => name.endsWith('.sql'));
+      readdirSync(path.join(place, 'db'), { recursive: true, encoding: 'utf8' })
+        .filter((name) => name.endsWith('.sql'))
+        .sort();
     expect(migrations(directory)).toEqual(migrations(path.join(ROOT, 'src')));
     for (const name of ['import-worker.cjs', 'better_sqlite3.node', 'node_modules/pino-pretty/index.js']) {
       expect(existsSync(path.join(directory, name)), name).toBe(true);

@@ -185,7 +185,9 @@ async function join(
   actAsStorageUser({ directory, configFile, writes: true });
   refuseUnsafe(directory);
   const paths = prepareStorage(directory, group === '' ? undefined : group);
-  const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));
+  const state = await openWhenFree(cli.clock, () =>
+    openState({ path: paths.state, clock: cli.clock, role: 'branch' }),
+  );
   try {
     // If the hub's last answer was lost, the hub may already know the proposed key, so that key is proposed again.
     const proposed = state.linkKey.next();
