@@ -2,6 +2,7 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
+import { factOf, setFact } from './facts.ts';
 import { sqlOf, storing } from './sqlite.ts';
 
 export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
@@ -87,11 +88,10 @@ export class BootTime {
    */
   now(): number {
     const { bootId } = this.#clock;
-    const stored = sqlOf(this.#db).value<string>('SELECT boot_id FROM boot');
+    const stored = factOf(this.#db, 'boot');
     if (bootId !== stored) {
       if (stored !== undefined) this.#db.exec(BEFORE_THIS_BOOT);
-      const sql = 'INSERT INTO boot VALUES (1, ?) ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id';
-      sqlOf(this.#db).run(sql, bootId);
+      setFact(this.#db, 'boot', bootId);
     }
     return this.#clock.monotonicMs();
   }

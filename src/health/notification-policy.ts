@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { AlarmUp, FindingLevel } from '../core/alarm.ts';
 import { isoUtc } from '../core/time.ts';
+import { factOf, removeFact, setFact } from '../db/facts.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import type { Finding } from './facts.ts';
 import { FINDINGS, type FindingCode } from './findings.ts';
@@ -243,7 +244,7 @@ export class AlarmRows {
   /** Deletes the heartbeat's state, because no heartbeat is sent any more. */
   forgetHeartbeat(): void {
     if (!this.heartbeat()) return;
-    storing(() => sqlOf(this.#db).run('DELETE FROM alarm_memory WHERE receiver = ?', HEARTBEAT));
+    storing(() => removeFact(this.#db, `alarms.${HEARTBEAT}`));
   }
 
   /** Returns alarms that the daemon could not write into the mirror. */
@@ -267,13 +268,11 @@ export class AlarmRows {
   }
 
   #read(name: string): unknown {
-    const sql = 'SELECT memory FROM alarm_memory WHERE receiver = ?';
-    const text = storing(() => sqlOf(this.#db).value<string>(sql, name));
+    const text = storing(() => factOf(this.#db, `alarms.${name}`));
     return text === undefined ? undefined : JSON.parse(text);
   }
 
   #write(name: string, value: object): void {
-    const sql = 'INSERT OR REPLACE INTO alarm_memory (receiver, memory) VALUES (?, ?)';
-    storing(() => sqlOf(this.#db).run(sql, name, JSON.stringify(value)));
+    storing(() => setFact(this.#db, `alarms.${name}`, JSON.stringify(value)));
   }
 }

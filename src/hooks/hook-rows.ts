@@ -1,4 +1,5 @@
 import type Database from 'better-sqlite3';
+import { factOf } from '../db/facts.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import type { CursorKey } from './hook.ts';
 import type { ToldMemory } from './prepared-orders.ts';
@@ -20,18 +21,19 @@ export class HookRows {
   }
 
   begun(key: CursorKey): HookBegun | undefined {
-    const sql = 'SELECT news_from AS newsFrom FROM hooks WHERE name = ?';
-    return storing(() => sqlOf(this.#db).row<HookBegun>(sql, rowName(key)));
+    const text = storing(() => factOf(this.#db, `hook.${rowName(key)}`));
+    return text === undefined ? undefined : (JSON.parse(text) as HookBegun);
   }
 
   /** Records that a hook has started, durable on return. Does not change an existing record. */
   noteBegun(key: CursorKey, { newsFrom }: HookBegun): void {
-    const sql = 'INSERT OR IGNORE INTO hooks (name, news_from) VALUES (?, ?)';
-    storing(() => sqlOf(this.#db).run(sql, rowName(key), newsFrom));
+    const sql = 'INSERT OR IGNORE INTO facts (name, value) VALUES (?, ?)';
+    storing(() => sqlOf(this.#db).run(sql, `hook.${rowName(key)}`, JSON.stringify({ newsFrom })));
   }
 
   keepOnly(keys: readonly CursorKey[]): void {
-    const sql = 'DELETE FROM hooks WHERE name NOT IN (SELECT value FROM json_each(?))';
+    const sql =
+      "DELETE FROM facts WHERE name GLOB 'hook.*' AND name NOT IN (SELECT 'hook.' || value FROM json_each(?))";
     const told = 'DELETE FROM prepared_orders WHERE hook NOT IN (SELECT value FROM json_each(?))';
     const preparing = keys.filter(({ event }) => event === 'order.prepare').map(({ name }) => name);
     storing(() => {

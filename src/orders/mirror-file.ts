@@ -2,6 +2,7 @@ import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
+import { factOf } from '../db/facts.ts';
 import {
   type ConnectionOptions,
   closeLeavingFiles,
@@ -263,14 +264,15 @@ export class EventCursorRows {
    * mirror.
    */
   highestSeq(): number | undefined {
-    return storing(() => sqlOf(this.#db).value('SELECT seq FROM feed'));
+    const seq = storing(() => factOf(this.#db, 'feed.seq'));
+    return seq === undefined ? undefined : Number(seq);
   }
 
   /** Stores the feed's newest seq, durable on return. Does nothing if a higher seq is stored. */
   noteSeq(seq: number): void {
-    const sql = `INSERT INTO feed (one, seq) VALUES (1, ?)
-      ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq`;
-    storing(() => sqlOf(this.#db).run(sql, seq));
+    const sql = `INSERT INTO facts (name, value) VALUES ('feed.seq', ?) ON CONFLICT DO UPDATE SET value = excluded.value
+      WHERE CAST(excluded.value AS INTEGER) > CAST(value AS INTEGER)`;
+    storing(() => sqlOf(this.#db).run(sql, String(seq)));
   }
 }
 

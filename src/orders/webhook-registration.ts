@@ -5,7 +5,8 @@ import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/error
 import type { Log } from '../core/log.ts';
 import { LOCKED_OUT_LOOK_MS, rest, retryDelayMs } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
-import { sqlOf, storing } from '../db/sqlite.ts';
+import { factOf, setFact } from '../db/facts.ts';
+import { storing } from '../db/sqlite.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions, WebhookChange } from '../platform/platform.ts';
 import type { WebhookState } from '../platform/schemas.ts';
@@ -508,8 +509,7 @@ export class WebhookRows {
 
   /** Returns the stored state. May throw `storage-busy`. */
   read(): WebhookMemory {
-    const sql = 'SELECT memory FROM webhook';
-    const text = storing(() => sqlOf(this.#db).value<string>(sql));
+    const text = storing(() => factOf(this.#db, 'webhook'));
     if (text === undefined) return NO_WEBHOOK_MEMORY;
     const memory = JSON.parse(text) as WebhookMemory;
     if (text !== this.#toldText) this.#tell(memory);
@@ -522,8 +522,7 @@ export class WebhookRows {
     const updating = this.#db.transaction(() => {
       const memory = change(this.read());
       this.#tell(memory);
-      const sql = 'INSERT OR REPLACE INTO webhook (one, memory) VALUES (1, ?)';
-      sqlOf(this.#db).run(sql, JSON.stringify(memory));
+      setFact(this.#db, 'webhook', JSON.stringify(memory));
     });
     storing(() => updating.immediate());
   }

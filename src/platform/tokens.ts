@@ -398,8 +398,8 @@ function statements(db: Database.Database) {
       ),
     noteHandedIn: () => db.prepare<[string]>('INSERT OR IGNORE INTO handed_in VALUES (?)'),
     handedIn: () => db.prepare<[string], number>('SELECT 1 FROM handed_in WHERE fingerprint = ?').pluck(),
-    company: () => db.prepare<[], string>('SELECT company_id FROM company').pluck(),
-    putCompany: () => db.prepare<[string]>('INSERT OR REPLACE INTO company VALUES (1, ?)'),
+    company: () => db.prepare<[], string>("SELECT value FROM facts WHERE name = 'company'").pluck(),
+    putCompany: () => db.prepare<[string]>("INSERT OR REPLACE INTO facts VALUES ('company', ?)"),
   });
 }
 

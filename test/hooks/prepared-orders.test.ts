@@ -393,7 +393,7 @@ it('says nothing twice on another machine that was restored from a backup and it
   }
   // Another machine has tokens of its own, and knows of no hook.
   const state = new Database(path.join(rig.directory, 'state.db'));
-  state.exec('DELETE FROM prepared_orders; DELETE FROM hooks');
+  state.exec('DELETE FROM prepared_orders; DELETE FROM facts');
   state.close();
   const differentials = [await rig.run(readDifferential(differential, {}))];
   const opened = openSync(file, 'r');

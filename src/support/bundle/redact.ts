@@ -297,14 +297,14 @@ function addStored(
   add: (text: string | null | undefined) => void,
 ): void {
   const tables = new Set(db.prepare<[], string>('SELECT name FROM sqlite_schema').pluck().all());
-  const texts = (table: string, columns: string) =>
+  const texts = (table: string, columns: string, which = '') =>
     tables.has(table)
-      ? db.prepare<[], (string | null)[]>(`SELECT ${columns} FROM ${table}`).raw().all().flat()
+      ? db.prepare<[], (string | null)[]>(`SELECT ${columns} FROM ${table} ${which}`).raw().all().flat()
       : [];
   texts('tokens', 'refresh_token, access_token').forEach(add);
   for (const text of texts('link_key', '*')) if (typeof text === 'string') add(text);
   for (const print of texts('handed_in', 'fingerprint')) if (print) fingerprints.add(print);
-  for (const memory of [...texts('webhook', 'memory'), ...texts('hub', 'keys')]) {
+  for (const memory of [...texts('facts', 'value', "WHERE name = 'webhook'"), ...texts('hub', 'keys')]) {
     for (const value of Object.values(JSON.parse(memory ?? '{}') as object).flat()) {
       if (typeof value === 'string') add(value);
     }

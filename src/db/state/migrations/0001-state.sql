@@ -1,10 +1,13 @@
--- Rate limits and leases. Their times are those of the machine's clock since its start (`mono`).
+-- A row is a fact by its name: `boot`, the start of the machine to which the times `mono` belong; `company`, to which
+-- this store belongs; `webhook`, the registration of callbacks and their secrets; `feed.seq`, the order feed's newest
+-- number, and `hook.NAME`, with what a hook starts, because the mirror may be lost; `alarms.NAME`, what a receiver of
+-- alarms was told.
+CREATE TABLE facts (
+  name TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
 
--- The one row is the start of the machine that the times of this section belong to.
-CREATE TABLE boot (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  boot_id TEXT NOT NULL
-) STRICT;
+-- Rate limits and leases. Their times are those of the machine's clock since its start (`mono`).
 
 -- A row is an endpoint of the platform, under way for one call at most.
 CREATE TABLE lanes (
@@ -75,12 +78,6 @@ CREATE TABLE handed_in (
   fingerprint TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
 
--- The one row is the company to which this store belongs.
-CREATE TABLE company (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  company_id TEXT NOT NULL
-) STRICT;
-
 -- A row is a key of the local API.
 CREATE TABLE api_keys (
   digest BLOB PRIMARY KEY,
@@ -94,28 +91,10 @@ CREATE UNIQUE INDEX api_keys_in_use ON api_keys (name) WHERE withdrawn_at IS NUL
 
 -- Orders and hooks.
 
--- The one row is what is known of the registration of callbacks and of their secrets.
-CREATE TABLE webhook (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  memory TEXT NOT NULL CHECK (json_valid(memory))
-) STRICT;
-
 -- A row is a callback that arrived, for `callbacks tail`.
 CREATE TABLE callbacks (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   entry TEXT NOT NULL CHECK (json_valid(entry))
-) STRICT;
-
--- The one row is the order feed's newest number, because the mirror may be lost or replaced by an older copy.
-CREATE TABLE feed (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  seq INTEGER NOT NULL
-) STRICT;
-
--- A row is a hook, with what it has to know should the mirror be lost.
-CREATE TABLE hooks (
-  name TEXT PRIMARY KEY,
-  news_from TEXT
 ) STRICT;
 
 -- A row is what a hook was told of an order's preparation, because the mirror may be lost or replaced by an older copy.
@@ -134,12 +113,6 @@ CREATE TABLE prepared_orders (
 CREATE INDEX prepared_orders_by_seq ON prepared_orders (hook, seq);
 
 -- Health and commands.
-
--- A row is what a receiver of alarms, or of the heartbeat, was told.
-CREATE TABLE alarm_memory (
-  receiver TEXT PRIMARY KEY,
-  memory TEXT NOT NULL CHECK (json_valid(memory))
-) STRICT, WITHOUT ROWID;
 
 -- A row is an alarm that the daemon could not write into the mirror.
 CREATE TABLE alarms_aside (
