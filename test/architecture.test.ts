@@ -145,16 +145,7 @@ const DOORS: Record<string, readonly string[]> = {
     'server-config',
     ...['server-file', 'server-look', 'ways'],
   ],
-  app: [
-    'installation',
-    'inventory',
-    'services',
-    'read-only-services',
-    'outbox-sender',
-    'storage',
-    'state',
-    'daemon-request',
-  ],
+  app: ['installation', 'inventory', 'services', 'read-only-services', 'outbox-sender', 'storage', 'state'],
   api: [
     ...['local-api', 'metrics', 'page-routes', 'change-schemas', 'schemas', 'server', 'status-routes'],
     'status-schemas',

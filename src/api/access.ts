@@ -15,22 +15,34 @@ export interface GroupSocket {
   gid: number;
 }
 
-const MODE = 0o660;
+const OWN_MODE = 0o600;
+const GROUP_MODE = 0o660;
 const ANSWER_WITHIN_MS = 1_000;
 
-const cameByGroup = new WeakSet<Socket>();
+const cameBy = new WeakMap<Socket, 'own' | 'group'>();
 
-/** Returns whether the request came through the Unix socket, which only members of its group can open. */
-export function isByGroupSocket({ raw }: FastifyRequest): boolean {
-  return cameByGroup.has(raw.socket);
+/** Returns whether the request came through a Unix socket, which only the service's user or a group can open. */
+export function isBySocket({ raw }: FastifyRequest): boolean {
+  return cameBy.has(raw.socket);
 }
 
-/** Opens the Unix socket for `server`. Throws `config-invalid`. */
+/**
+ * Opens the Unix socket for `server` that only the service's user and root can open. Throws `config-invalid`, or the
+ * error of the operating system.
+ */
+export async function listenForOwn(server: Server, path: string): Promise<NetServer> {
+  await removeStale(path);
+  const door = await letInto(server, { path }, (socket) => cameBy.set(socket, 'own'));
+  chmodSync(path, OWN_MODE);
+  return door;
+}
+
+/** Opens the Unix socket for `server` that a group can open. Throws `config-invalid`. */
 export async function listenForGroup(server: Server, { path, gid }: GroupSocket): Promise<NetServer> {
   await removeStale(path);
-  const door = await letInto(server, { path }, (socket) => cameByGroup.add(socket));
+  const door = await letInto(server, { path }, (socket) => cameBy.set(socket, 'group'));
   try {
-    chmodSync(path, MODE);
+    chmodSync(path, GROUP_MODE);
     if (lstatSync(path).gid !== gid) lchownSync(path, -1, gid);
   } catch (cause) {
     door.close();
@@ -94,7 +106,7 @@ export interface AccessOptions {
 
 /** Returns the sender's address, or `socket` for the Unix socket. */
 export function addressOf(request: FastifyRequest): string {
-  return isByGroupSocket(request) ? 'socket' : request.ip;
+  return isBySocket(request) ? 'socket' : request.ip;
 }
 
 interface KeyInUse {
@@ -110,9 +122,9 @@ const keyInUse = new WeakMap<FastifyRequest, KeyInUse | null>();
 /**
  * Decides who may use the API. If an API key is configured, every request must have a valid key, either as
  * `Authorization: Bearer KEY` or as `x-api-key: KEY`, because every user of this machine, and everybody behind a proxy
- * on it, reaches its ports. Without a key, only programs on this machine have access. Requests through the Unix socket
- * need no key, because only members of its group can open it; but a wrong key is refused there too, so that the mistake
- * is noticed.
+ * on it, reaches its ports. Without a key, only programs on this machine have access. Requests through a Unix socket
+ * need no key, because only the service's user or members of its group can open it; but a wrong key is refused there
+ * too, so that the mistake is noticed.
  */
 export class AccessGate {
   readonly #digest: Buffer | undefined;
@@ -130,7 +142,7 @@ export class AccessGate {
     refuseOtherSites(request);
     const offered = keyOf(request);
     if (offered === undefined || this.#digest === undefined) {
-      if (isByGroupSocket(request) && !isPassedOn(request)) return;
+      if (isBySocket(request) && !isPassedOn(request)) return;
       if (this.#digest !== undefined) throw keyMissing();
       if (isFromThisMachine(request)) return;
       throw noKeyHere();
@@ -196,9 +208,11 @@ export function refuseWithdrawnKey(request: FastifyRequest): void {
 /**
  * Returns whether an accepted request shows that a POS runs. `may` are the rights of which its route needs one. A key
  * with the right `screen` alone only watches, and so do a browser and, without a named key, routes for screens alone. An
- * acknowledgement is noted with its order: it comes with orders, not with the hours of the POS.
+ * acknowledgement is noted with its order: it comes with orders, not with the hours of the POS. Through the service's
+ * own socket come commands.
  */
 export function isOfPos(request: FastifyRequest, may: readonly Right[]): boolean {
+  if (cameBy.get(request.raw.socket) === 'own') return false;
   const { 'sec-fetch-site': site, 'user-agent': agent = '' } = request.headers;
   if (site !== undefined || agent.startsWith('Mozilla/')) return false;
   if (may.length === 1 && may[0] === 'ack') return false;

@@ -5,7 +5,10 @@ import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { Right } from '../db/api-keys.ts';
+import type { HookTest } from '../hooks/hook-test.ts';
+import type { HookAnswer } from '../hooks/receivers.ts';
 import { AccessGate, type AccessOptions, isOfPos, requireRight } from './access.ts';
+import type { alarmTestResult } from './schemas.ts';
 import { JSON_BODY_MAX_BYTES } from './server.ts';
 
 export interface LocalApiOptions extends AccessOptions {
@@ -15,6 +18,11 @@ export interface LocalApiOptions extends AccessOptions {
   >;
   /** Notified when this process may have changed the mirror. */
   changes: ChangeSignal;
+  /** Sends test messages to those who are told of alarms, and to a hook, as the daemon sends its own. */
+  receivers?: {
+    testAlarms(signal: AbortSignal): Promise<z.output<typeof alarmTestResult>[]>;
+    testHook(asked: HookTest, signal: AbortSignal): Promise<HookAnswer>;
+  };
   /** Version of tillsync. */
   version: string;
   clock: Clock;
@@ -90,8 +98,16 @@ export const TAGS = {
   changes: 'Stock, prices and texts for the platform, and what became of them',
   products: 'The catalogue of the mirror',
   status: 'How tillsync and its branches fare',
+  receivers: 'Try who is told: receivers of alarms, and hooks',
   why: 'Time lines that tell why an order or a stock is as it is',
 } as const;
+
+/** Returns a signal that is aborted when the connection closes, after the answer or before. */
+export function untilClosed({ raw }: FastifyReply): AbortSignal {
+  const closed = new AbortController();
+  raw.on('close', () => closed.abort());
+  return closed.signal;
+}
 
 /** Routes that belong together in the documentation. */
 export interface ApiFamily {

@@ -20,7 +20,7 @@ import type { Acceptance } from '../outbox/intake.ts';
 import type { OutboxService } from '../outbox/outbox.ts';
 import type { Row } from '../outbox/same-article.ts';
 import { addressOf, originOf } from './access.ts';
-import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
+import { type ApiFamily, type LocalApiOptions, route, untilClosed } from './api.ts';
 import {
   changesAnswer,
   handOverQuery,
@@ -356,13 +356,6 @@ function refuseLongWait(wait: number, changes: number): void {
   throw new TillsyncError('usage', `wait is for up to ${WAIT_ITEMS_MAX} items. Nothing was taken.`, {
     hint: 'Leave it out, and follow GET /v1/outbox?after=newest&wait=30.',
   });
-}
-
-/** Returns a signal that is aborted when the connection closes, after the answer or before. */
-function untilClosed({ raw }: FastifyReply): AbortSignal {
-  const closed = new AbortController();
-  raw.on('close', () => closed.abort());
-  return closed.signal;
 }
 
 /**

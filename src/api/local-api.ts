@@ -7,13 +7,17 @@ import { changeRoutes } from './change-routes.ts';
 import { explainRoutes } from './explain-routes.ts';
 import { orderRoutes } from './order-routes.ts';
 import { outboxRoutes } from './outbox-routes.ts';
+import { receiverRoutes } from './receiver-routes.ts';
 import { productPage, productQuery } from './schemas.ts';
 import { statusRoutes } from './status-routes.ts';
 
 /** Returns the plugin that serves all routes below `/v1`. */
 export function localApi(options: LocalApiOptions): FastifyPluginAsync {
   const ofHub = isHub(options.services.config) ? [branchRoutes] : [];
-  const ofAll = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, explainRoutes];
+  const ofAll = [
+    ...[statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, explainRoutes],
+    receiverRoutes,
+  ];
   const families = [...ofAll, ...ofHub];
   return apiPlugin(
     families.map((family) => family(options)),

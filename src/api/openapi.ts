@@ -29,6 +29,7 @@ const REQUESTS = {
   Acknowledgements: api.ackRequest,
   DiscardRequest: changes.discardRequest,
   ReleaseRequest: changes.releaseRequest,
+  HookTest: api.hookTestRequest,
 };
 
 /**
@@ -73,6 +74,9 @@ const ANSWERS = {
   Released: changes.releaseAnswer,
   Finding: status.finding,
   Verdict: status.verdict,
+  AlarmTestResult: api.alarmTestResult,
+  AlarmTestAnswer: api.alarmTestAnswer,
+  HookTestAnswer: api.hookTestAnswer,
   OutboxCounts: api.outboxCounts,
   Status: status.statusAnswer,
   BranchStatus: branchStatus,

@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { product } from '../catalog/product.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
+import { HOOK_EVENTS } from '../core/values.ts';
 import { boardOrder, order, orderToBook, trendHour } from '../orders/mirrored-order.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { WITHOUT_MAX } from '../outbox/change.ts';
@@ -46,6 +47,33 @@ export const feedEvent = z.object({
 export const hookEvent = feedEvent.extend({
   source: z.enum(['webhook', 'poll', 'test']),
   test: z.literal(true).optional().describe('Made up by `tillsync hooks test`: book nothing'),
+});
+
+export const alarmTestResult = z.object({
+  receiver: z.enum(['command', 'url', 'heartbeat']),
+  description: z.string().describe('Which program or address it is'),
+  ok: z.boolean(),
+  message: z.string().describe('Why the test did not arrive; empty if it did'),
+});
+export const alarmTestAnswer = z.object({
+  ok: z.boolean().describe('Everybody took it'),
+  results: z.array(alarmTestResult).describe('Empty: nobody is told of alarms'),
+});
+
+export const hookPath = z.strictObject({ hook: z.string().describe('Its name, as in the configuration') });
+export const hookTestRequest = z.strictObject({
+  event: z
+    .enum(HOOK_EVENTS)
+    .exactOptional()
+    .describe('Which of its events; left out: the first that it gets'),
+  order: z.string().exactOptional().describe('Id of an order of the mirror; left out: an order is made up'),
+});
+export const hookTestAnswer = z.object({
+  ok: z.boolean().describe('The hook took it'),
+  hook: z.string(),
+  event: z.enum(HOOK_EVENTS),
+  what: z.string().describe('What became of it'),
+  answer: z.string().describe('The words of the hook'),
 });
 
 export const feedPage = z.object({

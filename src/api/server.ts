@@ -11,7 +11,7 @@ import { hostOf, isLoopbackName, listenAt, WITHOUT_JSON_SCHEMA } from '../core/l
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
-import { type GroupSocket, isByGroupSocket, letInto, listenForGroup } from './access.ts';
+import { type GroupSocket, isBySocket, letInto, listenForGroup, listenForOwn } from './access.ts';
 import type { errorAnswer } from './schemas.ts';
 
 /** HTTP statuses by error code. A code that is not listed is answered with 500. */
@@ -113,7 +113,7 @@ function hostGuard(names: readonly string[]) {
   return async (request: FastifyRequest, reply: FastifyReply) => {
     const host = hostOf(request.headers.host);
     // A browser cannot open a Unix socket, so such requests need no check.
-    if (isByGroupSocket(request) || isLoopbackName(host) || allowed.includes(host.toLowerCase())) return;
+    if (isBySocket(request) || isLoopbackName(host) || allowed.includes(host.toLowerCase())) return;
     const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
       hint: 'Use 127.0.0.1.',
     });
@@ -129,6 +129,8 @@ interface LocalServerOptions {
   others?: readonly { host: string; port: number }[];
   /** Unix socket on which the server listens too. */
   groupSocket?: GroupSocket | undefined;
+  /** Path of the Unix socket for commands. Without it the server works too, so a failure is only logged. */
+  ownSocket?: string | undefined;
   /** True if an API key is required. Any name in the Host header is then accepted. */
   hasKey?: boolean;
   clock: Clock;
@@ -206,7 +208,7 @@ async function listen(
   options: LocalServerOptions,
   doors: NetServer[],
 ): Promise<{ url: string; port: number }> {
-  const { host, port, others = [], groupSocket } = options;
+  const { host, port, others = [], groupSocket, ownSocket, log } = options;
   let at = `${host}:${port}`;
   let hint = 'Another program may use the port, or the address is not of this machine; change local.listen.';
   try {
@@ -219,6 +221,12 @@ async function listen(
       at = groupSocket.path;
       hint = 'Its directory must be there and the user of tillsync may write in it; change local.socket.';
       doors.push(await listenForGroup(app.server, groupSocket));
+    }
+    if (ownSocket !== undefined) {
+      await listenForOwn(app.server, ownSocket).then(
+        (door) => doors.push(door),
+        (err) => log.warn({ err, path: ownSocket }, 'commands cannot ask this tillsync by its socket'),
+      );
     }
   } catch (error) {
     await closeAll(app, doors);

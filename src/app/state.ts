@@ -1,7 +1,6 @@
 import { ConfigSeenRows } from '../config/config-changes.ts';
 import type { Clock } from '../core/time.ts';
 import { ApiKeyRows } from '../db/api-keys.ts';
-import { RequestRows } from '../db/daemon-requests.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import type { Role } from '../db/migrate.ts';
 import { openStateFile } from '../db/state-file.ts';
@@ -55,7 +54,6 @@ export function openState(options: StateOptions) {
     callbacks: new CallbackRows({ db }),
     configSeen: new ConfigSeenRows(db),
     hooks: new HookRows({ db }),
-    requests: new RequestRows({ db }),
     apiKeys: new ApiKeyRows({ db }),
     hub: new HubRows(db, onSecret),
     linkKey: new LinkKeyRows(db, onSecret),

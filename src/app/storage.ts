@@ -60,6 +60,11 @@ export function storagePaths(directory: string): StoragePaths {
   };
 }
 
+/** Returns the path of the socket by which commands of the service's user and of root ask the daemon. */
+export function ownSocket(directory: string): string {
+  return join(directory, 'local.sock');
+}
+
 export const LEFT_STORE =
   'The hub stands in this shop no more (hub.store is empty). Nothing new comes here, and what is put into this inbox goes nowhere.';
 

@@ -1,31 +1,35 @@
+import type * as z from 'zod';
+import type { alarmTestAnswer } from '../api/schemas.ts';
 import { loadSetup } from '../config/config.ts';
+import { TillsyncError } from '../core/errors.ts';
 import { EXIT, printable } from './cli.ts';
-import { becomeOwner, command, group, sourceOf } from './command.ts';
+import { command, group, sourceOf } from './command.ts';
+import { askRunning } from './daemon-client.ts';
 import { speaker } from './speech.ts';
 
 const test = command({
   description: 'Send a test alarm to the configured command and address',
   examples: ['alarms test', 'alarms test --json'],
   async run(call) {
-    const { ALARM_TEST, testAlarms } = await import('../support/alarm-test.ts');
-    const { askRunning } = await import('../app/daemon-request.ts');
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
-    becomeOwner(call, config, false);
-    const request = {
-      config,
-      clock,
-      signal,
-      name: ALARM_TEST,
-      asked: null,
-      timeoutMs: config.alarms.timeoutMs,
+    const { timeoutMs } = config.alarms;
+    const asked = { path: '/alarms/test', timeoutMs };
+    const answer: z.output<typeof alarmTestAnswer> | undefined = await askRunning(call, asked);
+    const byCommand = async () => {
+      const { testAlarms } = await import('../support/alarm-test.ts');
+      return testAlarms({ config, secrets, env, clock, signal });
     };
-    const byDaemon = await askRunning<null, Awaited<ReturnType<typeof testAlarms>>>(request);
-    const results = byDaemon ?? (await testAlarms({ config, secrets, env, clock, signal }));
+    const results = answer?.results ?? (await byCommand());
+    if (results.length === 0) {
+      throw new TillsyncError('config-invalid', 'No receiver of alarms is configured.', {
+        hint: 'Set alarms.command, alarms.url or alarms.heartbeat_url, or hand in an alarm-url or a heartbeat-url among the secrets.',
+      });
+    }
     const ok = results.every((result) => result.ok);
     const say = speaker(config, clock);
     return {
-      json: { ok, by: byDaemon ? 'daemon' : 'command', results },
+      json: { ok, by: answer ? 'daemon' : 'command', results },
       text: results
         .map(({ description, ok, message }) => {
           const words = say(ok ? 'a test alarm was taken' : message);
@@ -33,7 +37,7 @@ const test = command({
         })
         .join(''),
       below: `${say(
-        byDaemon
+        answer
           ? 'The running tillsync sent it, as it sends its alarms.'
           : 'tillsync is not running, so this command sent it, with the rights of this user.',
       )}\n`,

@@ -1,13 +1,18 @@
 import { accessSync, constants, existsSync } from 'node:fs';
-import type { Dispatcher } from 'undici';
+import { ownSocket, RUNNING, storagePaths } from '../app/storage.ts';
 import { loadSetup, OWN_STORE } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isSetUp, notSetUp } from '../config/source.ts';
-import { type ErrorCode, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
-import { type Call, sourceOf } from './command.ts';
+import { type ErrorCode, sameCommandWithSudo, TillsyncError, whenFree } from '../core/errors.ts';
+import { openWhenFree } from '../core/files.ts';
+import type { Clock } from '../core/time.ts';
+import { becomeOwner, type Call, sourceOf } from './command.ts';
 
-/** Longest wait for an answer, because tillsync may read the whole catalogue before it answers a whole inventory. */
+/** Longest wait for an answer to a change, because tillsync may read the whole catalogue before it answers a whole inventory. */
 const ANSWER_WITHIN_MS = 30 * 60_000;
+
+/** Time for which a command waits for the answer to a test beyond the test's own time limit. */
+const DAEMON_PATIENCE_MS = 10_000;
 
 /** An answer of the running tillsync. */
 interface ApiAnswer {
@@ -16,9 +21,20 @@ interface ApiAnswer {
   body: any;
 }
 
+interface Asked {
+  path: string;
+  method: 'GET' | 'POST';
+  headers?: object;
+  body?: string;
+  withinMs?: number;
+}
+
+/** An address of the running tillsync: a Unix socket, or where it listens. */
+type Place = { socket: string } | { url: string };
+
 /**
- * Sends a command to the running tillsync, for a user who may not write the service's files, such as the till's user.
- * It tries the Unix socket first, then the local address. Both get the API key, if this command has one.
+ * Sends a command to the running tillsync. For a user who may not write the service's files, such as the till's user,
+ * it tries the group's Unix socket, then the local address. All get the API key, if this command has one.
  */
 export class DaemonClient {
   readonly #config: Config;
@@ -39,45 +55,46 @@ export class DaemonClient {
   }
 
   post(path: string, body: unknown): Promise<ApiAnswer> {
-    const headers = { 'content-type': 'application/json' };
-    return this.#ask({ path, method: 'POST', headers, body: JSON.stringify(body) });
+    return this.#ask(posted(path, body));
   }
 
-  async #ask(asked: { path: string; method: 'GET' | 'POST'; headers?: object; body?: string }) {
-    const { host, port, socket } = this.#config.local;
-    const { Agent } = await import('undici');
-    const tried: string[] = [];
-    if (socket !== '') {
-      const bySocket = new Agent({ connect: { socketPath: socket } });
-      const answer = await this.#askAt('http://localhost', bySocket, asked);
+  /** Sends to a Unix socket of the service alone: its own, or its group's. Returns undefined if none answers. */
+  async postBySocket(path: string, body: unknown, withinMs: number): Promise<ApiAnswer | undefined> {
+    const { local, storage } = this.#config;
+    for (const socket of [ownSocket(storage.directory), local.socket]) {
+      if (socket === '') continue;
+      const answer = await this.#askAt({ socket }, { ...posted(path, body), withinMs });
       if (typeof answer !== 'string') return answer;
-      tried.push(`${socket} (${answer})`);
     }
-    if (port !== 0) {
-      const url = `http://${reachable(host)}:${port}`;
-      const answer = await this.#askAt(url, new Agent(), asked);
+    return undefined;
+  }
+
+  async #ask(asked: Asked): Promise<ApiAnswer> {
+    const { host, port, socket } = this.#config.local;
+    const places: Place[] = [];
+    if (socket !== '') places.push({ socket });
+    if (port !== 0) places.push({ url: `http://${reachable(host)}:${port}` });
+    const tried: string[] = [];
+    for (const place of places) {
+      const answer = await this.#askAt(place, asked);
       if (typeof answer !== 'string') return answer;
-      tried.push(`${url} (${answer})`);
+      tried.push(`${'socket' in place ? place.socket : place.url} (${answer})`);
     }
     throw this.#unanswered(tried);
   }
 
   /** Returns the answer, or the system's error code if there is no connection. Throws `internal` for a cut answer. */
   async #askAt(
-    url: string,
-    dispatcher: Dispatcher,
-    {
-      path,
-      method,
-      headers,
-      body,
-    }: { path: string; method: 'GET' | 'POST'; headers?: object; body?: string },
+    place: Place,
+    { path, method, headers, body, withinMs = ANSWER_WITHIN_MS }: Asked,
   ): Promise<ApiAnswer | string> {
-    const { request } = await import('undici');
+    const { Agent, request } = await import('undici');
+    const url = 'url' in place ? place.url : 'http://localhost';
+    const dispatcher = new Agent('socket' in place ? { connect: { socketPath: place.socket } } : {});
     const key = this.#apiKey === undefined ? {} : { 'x-api-key': this.#apiKey };
     try {
       const answer = await request(`${url}${this.#base}${path}`, {
-        ...{ method, dispatcher, headersTimeout: ANSWER_WITHIN_MS, bodyTimeout: ANSWER_WITHIN_MS },
+        ...{ method, dispatcher, headersTimeout: withinMs, bodyTimeout: withinMs },
         headers: { ...headers, ...key },
         signal: this.#signal,
         ...(body !== undefined && { body }),
@@ -110,6 +127,50 @@ export class DaemonClient {
   }
 }
 
+function posted(path: string, body: unknown): Asked {
+  const headers = { 'content-type': 'application/json' };
+  return { path, method: 'POST', headers, body: JSON.stringify(body) };
+}
+
+/**
+ * Has the running tillsync do the work, as its user and inside its sandbox, so that the result is the same as when it
+ * works by itself. Root becomes the service's user. `timeoutMs` is the time limit of the work. Returns undefined if no
+ * tillsync runs. Throws the error with which tillsync answers.
+ */
+export async function askRunning(
+  call: Call,
+  { path, body, timeoutMs }: { path: string; body?: unknown; timeoutMs: number },
+): Promise<ApiAnswer['body'] | undefined> {
+  const guest = throughDaemon(call);
+  const { config, secrets } = loadSetup(sourceOf(call));
+  if (!guest) becomeOwner(call, config, false);
+  const client = guest?.client ?? new DaemonClient(call, config, secrets.localApiKey);
+  const answer = guest
+    ? await client.post(path, body)
+    : await client.postBySocket(path, body, timeoutMs + DAEMON_PATIENCE_MS);
+  if (answer === undefined) {
+    if (!(await isRunning(config, call.cli.clock))) return undefined;
+    throw new TillsyncError('internal', 'The running tillsync did not answer.', {
+      hint: 'Its socket could not be opened when it started; the log says why. {restart}',
+    });
+  }
+  refusedBy(answer);
+  return answer.body;
+}
+
+/** Returns whether a daemon runs on the storage directory. Throws `storage-…` if this user may not look. */
+async function isRunning({ storage }: Pick<Config, 'storage'>, clock: Clock): Promise<boolean> {
+  const { state: path } = storagePaths(storage.directory);
+  if (!existsSync(path)) return false;
+  const { openState } = await import('../app/state.ts');
+  const state = await openWhenFree(clock, () => openState({ path, clock }));
+  try {
+    return await whenFree(clock, () => state.leases.isHeld(RUNNING));
+  } finally {
+    state.close();
+  }
+}
+
 /** Throws the error that an answer contains, unless the answer also has results. */
 export function refusedBy({ status, body }: ApiAnswer): void {
   const { error } = body ?? {};
@@ -128,8 +189,8 @@ function reachable(host: string): string {
 export function throughDaemon(call: Call): { client: DaemonClient; config: Config } | undefined {
   if (process.geteuid?.() === 0) return undefined;
   const { config, secrets } = loadSetup(sourceOf(call));
-  if (!isSetUp(config)) throw notSetUp();
   if (!existsSync(config.storage.directory) || mayWrite(config.storage.directory)) return undefined;
+  if (!isSetUp(config)) throw notSetUp();
   return { client: new DaemonClient(call, config, secrets.localApiKey), config };
 }
 

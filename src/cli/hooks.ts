@@ -1,3 +1,5 @@
+import type * as z from 'zod';
+import type { hookTestAnswer } from '../api/schemas.ts';
 import { programVersion } from '../app/installation.ts';
 import { preparationContext } from '../app/read-only-services.ts';
 import { loadSetup } from '../config/config.ts';
@@ -7,17 +9,8 @@ import { type EventName, feedOf, HOOK_EVENTS } from '../core/values.ts';
 import { DELIVERIES_KEPT, type Delivery } from '../hooks/deliveries.ts';
 import type { HookStatus } from '../hooks/hook.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
-import {
-  becomeOwner,
-  choice,
-  command,
-  group,
-  LIMIT,
-  parsed,
-  sourceOf,
-  withReaders,
-  withServices,
-} from './command.ts';
+import { choice, command, group, LIMIT, parsed, sourceOf, withReaders, withServices } from './command.ts';
+import { askRunning } from './daemon-client.ts';
 import { Terminal } from './init/terminal.ts';
 import { wholeNumber } from './options.ts';
 import { namedOrder } from './order.ts';
@@ -97,8 +90,7 @@ const test = command({
     '--event <event>': EVENT,
   },
   async run(call) {
-    const { HOOK_TEST, namedEvent, namedHook, testHook } = await import('../hooks/hook-test.ts');
-    const { askRunning } = await import('../app/daemon-request.ts');
+    const { namedEvent, namedHook, testHook } = await import('../hooks/hook-test.ts');
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
     const hook = namedHook(config, call.argument);
@@ -108,29 +100,37 @@ const test = command({
     if (word !== undefined && event === 'change.rejected') {
       throw new TillsyncError('usage', `--order is for events of orders, not for ${event}.`);
     }
-    becomeOwner(call, config, false);
     const order =
       word === undefined
         ? undefined
         : await withReaders(call, ({ mirror }) => namedOrder(mirror, word, config.orders.timezone));
-    const asked = { hook: call.argument, event, order: order?.orderId ?? null };
-    const request = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
-    const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(request);
-    const mirror = { orders: { get: () => order } };
-    const answer =
-      byDaemon ??
-      (await testHook({ config, secrets, env, version: programVersion(), clock, signal, mirror }, asked));
-    const { ok, what, text } = answer;
+    const path = `/hooks/${encodeURIComponent(hook.name)}/test`;
+    const body = { event, ...(order && { order: order.orderId }) };
+    const answer: z.output<typeof hookTestAnswer> | undefined = await askRunning(call, {
+      path,
+      body,
+      timeoutMs,
+    });
+    const byCommand = async () => {
+      const given = { config, secrets, env, version: programVersion(), clock, signal };
+      const asked = { hook: hook.name, event, order: order?.orderId ?? null };
+      const { text: answer, ...rest } = await testHook(
+        { ...given, mirror: { orders: { get: () => order } } },
+        asked,
+      );
+      return { ...rest, answer };
+    };
+    const { ok, what, answer: text } = answer ?? (await byCommand());
     return {
-      json: { ok, by: byDaemon ? 'daemon' : 'command', hook: call.argument, event, what, answer: text },
+      json: { ok, by: answer ? 'daemon' : 'command', hook: hook.name, event, what, answer: text },
       text: fields({
-        hook: call.argument,
+        hook: hook.name,
         event,
         to: url === '' ? words.join(' ') : new URL(url).origin,
         result: ok ? `taken: ${what}` : `NOT TAKEN: ${what}`,
         answer: printable(text),
       }),
-      below: byDaemon
+      below: answer
         ? 'The running tillsync sent it, as it sends its events.\n'
         : 'tillsync is not running, so this command sent it, with the rights of this user.\n',
       exit: ok ? EXIT.done : EXIT.failed,

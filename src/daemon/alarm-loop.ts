@@ -1,4 +1,3 @@
-import { answerRequest } from '../app/daemon-request.ts';
 import { currentAssessment } from '../app/read-only-services.ts';
 import type { Services, ServicesOptions } from '../app/services.ts';
 import { storageSpace } from '../app/storage.ts';
@@ -10,7 +9,7 @@ import { isoUtc, zoneCalendar } from '../core/time.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
 import { type AlarmFacts, HealthChecks, Recently } from '../health/health-checks.ts';
-import { Heartbeat } from '../health/heartbeat.ts';
+import { Heartbeat, presentRedCodes } from '../health/heartbeat.ts';
 import { type CurrentAssessment, Notifier } from '../health/notifier.ts';
 import { PosWatch } from '../health/pos-silence.ts';
 import { heldOrders } from '../orders/held-callbacks.ts';
@@ -26,16 +25,9 @@ import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../orders/order.ts';
 import { orderCompanies, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
 import { posSigns } from '../outbox/pos-signs.ts';
-import {
-  ALARM_TEST,
-  alarmReceivers,
-  heartbeatTarget,
-  reportContext,
-  testAlarms,
-} from '../support/alarm-test.ts';
+import { alarmReceivers, heartbeatTarget, reportContext, testAlarms } from '../support/alarm-test.ts';
 import type { NamedLoop } from './outgoing.ts';
 
-const TEST_EVERY_MS = 1_000;
 const FACTS_EVERY_MS = 15_000;
 const TELL_EVERY_MS = 5_000;
 const TELL_EVERY_MIN_MS = 200;
@@ -46,8 +38,8 @@ type AlarmServices = Pick<
 >;
 
 /**
- * Makes the loops for alarms: the health checks, one loop per receiver that sends alarms, the heartbeats, and the test
- * messages of commands. They are separate, so that none waits for another.
+ * Makes the loops for alarms: the health checks, one loop per receiver that sends alarms, and the heartbeats. They are
+ * separate, so that none waits for another.
  */
 export function alarmLoops(
   options: ServicesOptions,
@@ -58,14 +50,13 @@ export function alarmLoops(
     callbacks = () => ({ refused: null, unreadable: null }),
   }: Partial<Pick<AlarmFacts, 'wrongKeys' | 'callbacks'>> = {},
 ): NamedLoop[] {
-  const { config, secrets, clock, log, lookEveryMs } = options;
+  const { config, clock, log, lookEveryMs } = options;
   const { mirror, state, platform, branches } = services;
   const { settleMs, unbookedAfterMs, heartbeatEveryMs } = config.alarms;
   const tellEveryMs = Math.min(TELL_EVERY_MS, Math.max(TELL_EVERY_MIN_MS, settleMs / 2));
   const calendar = zoneCalendar(config.orders.timezone);
   const wallTime = (ms: number) => new Date(calendar.wallMs(ms)).toISOString();
   const now = currentAssessment({ ...services, config, clock });
-  const receiving = { config, secrets, env: process.env };
   const onError = (error: unknown) =>
     log.debug({ err: error }, 'what alarms are about cannot be read or written now');
   const loop = (
@@ -122,16 +113,14 @@ export function alarmLoops(
           ),
         ]
       : []),
-    loop('alarms.test', lookEveryMs ?? TEST_EVERY_MS, (signal) =>
-      answerRequest(state.requests, ALARM_TEST, { clock, signal }, () =>
-        testAlarms({
-          ...receiving,
-          ...{ clock, signal },
-          ...(heartbeat && { redCodes: () => heartbeat.redCodes() }),
-        }),
-      ),
-    ),
   ];
+}
+
+/** Returns the function that sends a test message to every receiver, in the surroundings of the daemon. */
+export function alarmTest({ config, secrets, clock }: ServicesOptions, services: AlarmServices) {
+  const now = currentAssessment({ ...services, config, clock });
+  const redCodes = () => presentRedCodes(() => now.read());
+  return (signal: AbortSignal) => testAlarms({ config, secrets, env: process.env, redCodes, clock, signal });
 }
 
 interface NamedNotifier {

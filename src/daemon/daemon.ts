@@ -1,12 +1,11 @@
 import { existsSync, statSync } from 'node:fs';
 import type { AccessOptions, GroupSocket, WrongKeyListener } from '../api/access.ts';
-import type { ChangeSignal } from '../api/api.ts';
+import type { ChangeSignal, LocalApiOptions } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
 import { Metrics } from '../api/metrics.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { createLocalServer } from '../api/server.ts';
 import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
-import { answerRequest } from '../app/daemon-request.ts';
 import { programVersion } from '../app/installation.ts';
 import {
   buildOrRelease,
@@ -15,7 +14,7 @@ import {
   type Services,
   type ServicesOptions,
 } from '../app/services.ts';
-import { leftStore, markRunning, runningElsewhere, storagePaths } from '../app/storage.ts';
+import { leftStore, markRunning, ownSocket, runningElsewhere, storagePaths } from '../app/storage.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
@@ -26,10 +25,10 @@ import type { Log } from '../core/log.ts';
 import { Counters } from '../health/counters.ts';
 import { Recently } from '../health/health-checks.ts';
 import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
-import { HOOK_TEST, type HookTest, receiverOf, testHook } from '../hooks/hook-test.ts';
+import { receiverOf, testHook } from '../hooks/hook-test.ts';
 import { type Callback, CallbackLog } from '../orders/callback-log.ts';
 import { webhookLoop } from '../orders/webhook-registration.ts';
-import { alarmLoops } from './alarm-loop.ts';
+import { alarmLoops, alarmTest } from './alarm-loop.ts';
 import { backupDiskOf, backupLoops } from './backups.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
 import { branchLoops, hubLoops, type LinkOptions, settleRole } from './link-loops.ts';
@@ -85,7 +84,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   releasers.push('metrics', () => metrics.close());
   const local = createLocalServer({
     ...config.local,
-    groupSocket: groupSocketOf(config),
+    ...socketsOf(config),
     hasKey: access.apiKey !== undefined,
     ...{ clock, log },
     plugins: [
@@ -95,7 +94,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
         storage: config.storage.directory,
       }),
       localApi({
-        ...{ services, ...access, version, clock, log },
+        ...{ services, ...access, version, clock, log, receivers: receiversOf(options, services) },
         changes: orders.changes,
       }),
       ...(own ? [own.plugin] : []),
@@ -319,10 +318,6 @@ function hookOptions(
     onChange: (listener) => changes.subscribe(listener),
     platformSkewMs: () => platform.clock.skewMs(),
     onTried: (hook, outcome) => counters.hookTries.add(1, { hook, outcome }),
-    answerTest: (signal) =>
-      answerRequest(state.requests, HOOK_TEST, { clock, signal }, (asked: HookTest) =>
-        testHook({ ...given, signal, mirror }, asked),
-      ).catch((error) => log.debug({ err: error }, 'a test of a hook cannot be answered now')),
     clock,
     random,
     log,
@@ -331,13 +326,29 @@ function hookOptions(
   };
 }
 
-/** Returns path and group of the Unix socket for the POS. The group is the one that may read the mirror. */
-function groupSocketOf({
-  local: { socket },
-  storage: { directory, group },
-}: Config): GroupSocket | undefined {
-  if (socket === '') return undefined;
-  return { path: socket, gid: group === '' ? statSync(directory).gid : groupId(group) };
+/** Returns the functions that send test messages, in the surroundings of the daemon. */
+function receiversOf(options: DaemonOptions, services: Services): NonNullable<LocalApiOptions['receivers']> {
+  const { config, secrets, clock } = options;
+  const { mirror } = services;
+  const given = { config, secrets, env: process.env, version: programVersion(), clock, mirror };
+  return {
+    testAlarms: alarmTest(options, services),
+    testHook: (asked, signal) => testHook({ ...given, signal }, asked),
+  };
+}
+
+/**
+ * Returns the Unix sockets of the local API: the service's own for commands, and perhaps that of the POS, whose group is
+ * the one that may read the mirror.
+ */
+function socketsOf({ local: { socket }, storage: { directory, group } }: Config): {
+  ownSocket: string;
+  groupSocket?: GroupSocket;
+} {
+  const own = { ownSocket: ownSocket(directory) };
+  if (socket === '') return own;
+  const gid = group === '' ? statSync(directory).gid : groupId(group);
+  return { ...own, groupSocket: { path: socket, gid } };
 }
 
 /** Stores in state.db the alarms that could not be written into the mirror, so that commands can show them. */

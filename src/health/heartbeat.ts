@@ -69,6 +69,18 @@ export async function sendHeartbeat(
   }
 }
 
+/** Returns the codes of the present red findings. `before` are those of the last heartbeat. */
+export function presentRedCodes(assessment: () => Assessment, before: RedCodes = []): RedCodes {
+  try {
+    const { findings } = assessment();
+    return findings.filter(({ level }) => level === 'red').map(({ code }) => code);
+  } catch (error) {
+    // If the database is busy, the last result is used. If it is unreadable, that is itself a red finding.
+    if (hasCode(error, 'storage-busy')) return before;
+    return ['storage.failing'];
+  }
+}
+
 export interface HeartbeatOptions extends HeartbeatTarget {
   everyMs: number;
   /** Returns the present findings. May throw `storage-…`. */
@@ -114,16 +126,8 @@ export class Heartbeat {
     }
   }
 
-  /** Returns the codes of the present red findings. */
   redCodes(): RedCodes {
-    try {
-      const { findings } = this.#o.assessment();
-      return findings.filter(({ level }) => level === 'red').map(({ code }) => code);
-    } catch (error) {
-      // If the database is busy, the last result is used. If it is unreadable, that is itself a red finding.
-      if (hasCode(error, 'storage-busy')) return this.#last ?? [];
-      return ['storage.failing'];
-    }
+    return presentRedCodes(this.#o.assessment, this.#last);
   }
 
   #note(ok: boolean, message: string): void {

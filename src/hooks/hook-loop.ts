@@ -48,8 +48,6 @@ export interface HookLoopOptions {
   /** Returns the platform's clock minus this machine's; undefined if not known yet. */
   platformSkewMs: () => number | undefined;
   onTried: (hook: string, outcome: 'ok' | 'failed') => void;
-  /** Handles the test requests of commands. Called about once a second. */
-  answerTest: (signal: AbortSignal) => Promise<void>;
   clock: Clock;
   random: Random;
   log: Log;
@@ -87,7 +85,7 @@ const TOLD_KEPT_MS = 366 * 24 * 3_600_000;
  * others.
  */
 export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): Promise<void> {
-  const { hooks, rows, clock, alarms, beat, answerTest } = options;
+  const { hooks, rows, clock, alarms, beat } = options;
   const keys = hooks.flatMap((hook) => feedsOf(hook).map((event) => ({ name: hook.name, event })));
   const cursors = new HookCursors(options.mirror);
   await cursors.keepOnly(keys);
@@ -97,7 +95,6 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
     feedsOf(hook).map((event) => new HookQueue(options, hook, event, receiver, cursors)),
   );
   const ended = Promise.all(queues.map((queue) => queue.run(signal)));
-  let testing: Promise<void> | undefined;
   let wasLagging = false;
   let lookDueMs = 0;
   while (!signal.aborted) {
@@ -112,14 +109,9 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
       lookDueMs = clock.monotonicMs() + LOOK_FOR_ALARM_MS;
     }
     wasLagging = isLagging;
-    if (hooks.length > 0) {
-      testing ??= answerTest(signal).finally(() => {
-        testing = undefined;
-      });
-    }
     await clock.sleep(hooks.length > 0 ? WATCH_EVERY_MS : chunkMs(clock), signal);
   }
-  await Promise.all([ended, testing]);
+  await ended;
   for (const { receiver } of targets) receiver.close();
 }
 

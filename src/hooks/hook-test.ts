@@ -62,9 +62,6 @@ export function namedEvent({ name, events }: HookSettings, event: EventName | un
   );
 }
 
-/** Name of the request by which a command asks the daemon for a test. */
-export const HOOK_TEST = 'hooks.test';
-
 /** A requested test of one kind of event. `order` is an order's id, or null for an invented order or change. */
 export interface HookTest {
   hook: string;

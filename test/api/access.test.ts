@@ -179,6 +179,8 @@ describe('named keys', () => {
       'POST /outbox/{changeId}/release': ['decide'],
       'POST /outbox/discard': ['decide'],
       'POST /outbox/release': ['decide'],
+      'POST /alarms/test': ['decide'],
+      'POST /hooks/{hook}/test': ['decide'],
     };
     const found: Record<string, readonly Right[]> = {};
     for (const [path, methods] of Object.entries<Record<string, object>>(paths)) {

@@ -1,9 +1,11 @@
 import { tmpdir } from 'node:os';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
+import type * as z from 'zod';
 import type { AccessOptions } from '../../src/api/access.ts';
 import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
+import type { alarmTestResult } from '../../src/api/schemas.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import type { MirroredProduct, ProductFilter } from '../../src/catalog/product.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
@@ -36,6 +38,7 @@ export interface ApiRigOptions {
   streamsMax?: number;
   isHub?: boolean;
   groupSocket?: { path: string; gid: number };
+  ownSocket?: string;
   others?: { host: string; port: number }[];
 }
 
@@ -59,6 +62,10 @@ export async function openApi(options: ApiRigOptions = {}) {
     products: [] as MirroredProduct[],
     changes: [] as OutboxEntry[],
     decisions: [] as string[],
+    /** Answers of those who are told of alarms. */
+    tested: [] as z.output<typeof alarmTestResult>[],
+    /** Stores of the requests by which a POS shows that it runs. */
+    posSigns: [] as string[],
     tokensFail: undefined as TillsyncError | undefined,
   };
   const mirror = {
@@ -113,11 +120,15 @@ export async function openApi(options: ApiRigOptions = {}) {
         link: { hub: '' },
         branches: [{ externalId: 'B1', subsidiaryId: 'sub-1' }],
         stock: { holdBackUnbooked: false },
+        hooks: [
+          { name: 'printer', events: ['order'] },
+          { name: 'till', events: ['change.rejected'] },
+        ],
       },
       mirror,
       stores,
       outbox: memoryOutbox(state, orders),
-      posLife: { note: async () => {} },
+      posLife: { note: async (stores: string[]) => void state.posSigns.push(...stores) },
       state: { ledger: { waits: () => [{ endpoint: 'order.all', reason: 'interval', waitMs: 1200 }] } },
       platform: {
         tokens: {
@@ -129,16 +140,25 @@ export async function openApi(options: ApiRigOptions = {}) {
       },
     } as unknown as LocalApiOptions['services'],
     changes: signal,
+    receivers: {
+      testAlarms: async () => state.tested,
+      testHook: async (asked) => ({
+        ok: true,
+        what: 'printer.local answered 200',
+        text: JSON.stringify(asked),
+      }),
+    },
     version: '1.0.0',
     clock,
     log: silentLog,
   });
-  const { host = '127.0.0.1', apiKey, groupSocket, others = [] } = options;
+  const { host = '127.0.0.1', apiKey, groupSocket, ownSocket, others = [] } = options;
   const server = createLocalServer({
     host,
     port: 0,
     others,
     groupSocket,
+    ownSocket,
     hasKey: apiKey !== undefined,
     clock,
     log: silentLog,

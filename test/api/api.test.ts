@@ -369,7 +369,9 @@ describe('the OpenAPI document', () => {
     const { body } = await call('/v1/openapi.json');
     expect(body.openapi).toBe('3.1.0');
     expect(Object.keys(body.paths).sort()).toEqual([
+      '/alarms/test',
       '/board',
+      '/hooks/{hook}/test',
       '/orders',
       '/orders/ack',
       '/orders/search',

@@ -1,17 +1,14 @@
-/** Tests src/hooks/hook-loop.ts, src/hooks/hook-cursors.ts, src/app/daemon-request.ts and src/db/daemon-requests.ts. */
+/** Tests src/hooks/hook-loop.ts, src/hooks/hook-cursors.ts and src/api/receiver-routes.ts. */
 
 import { createHmac } from 'node:crypto';
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { askRunning } from '../../src/app/daemon-request.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
 import { skipWaiting, statusOf } from '../../src/hooks/hook-cursors.ts';
-import { HOOK_TEST, type HookTest } from '../../src/hooks/hook-test.ts';
-import type { HookAnswer } from '../../src/hooks/receivers.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type StoreRig, type StoreRigOptions, storeRig } from '../support/store-rig.ts';
 import { eventReceiver, hook, until } from './event-receiver.ts';
@@ -396,15 +393,17 @@ it('a test with a real order leaves nothing of its customer in state.db, whateve
   await announce(daemon, announced);
   await receiver.until(1);
   receiver.answer = (response, event) => response.end(JSON.stringify(event.order?.customerEmail));
-  const { config } = daemon.services;
-  const { signal } = new AbortController();
-  const asked = { hook: 'chat', event: 'order' as const, order: String(announced.internalOrderId) };
-  const asking = { config, clock: rig.clock, signal, name: HOOK_TEST, asked };
-  const answering = askRunning<HookTest, HookAnswer>({ ...asking, timeoutMs: MINUTE_MS });
-  await runUntil(rig, () => receiver.received.length === 2);
+  const answered = await fetch(`${daemon.localUrl}/v1/hooks/chat/test`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ order: String(announced.internalOrderId) }),
+  });
+  expect(receiver.received).toHaveLength(2);
   const email = receiver.received[1]?.event.order?.customerEmail ?? '';
   expect(email).toContain('@');
-  expect((await rig.run(answering))?.text).toContain(email);
+  const answer = (await answered.json()) as { answer: string };
+  expect(answer).toMatchObject({ ok: true, hook: 'chat', event: 'order' });
+  expect(answer.answer).toContain(email);
   for (const suffix of ['', '-wal'])
     expect(readFileSync(path.join(rig.directory, `state.db${suffix}`)).includes(email)).toBe(false);
 });

@@ -128,12 +128,6 @@ CREATE TABLE config_seen (
   digest TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- A row is the newest request of a command to the daemon under its name, with the result.
-CREATE TABLE wishes (
-  name TEXT PRIMARY KEY,
-  wish TEXT NOT NULL
-) STRICT;
-
 -- A row fills pages for a moment, so that the file has free ones when the disk is full.
 CREATE TABLE padding (
   filling BLOB
