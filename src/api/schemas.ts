@@ -66,7 +66,12 @@ export const hookTestRequest = z.strictObject({
     .enum(HOOK_EVENTS)
     .exactOptional()
     .describe('Which of its events; left out: the first that it gets'),
-  order: z.string().exactOptional().describe('Id of an order of the mirror; left out: an order is made up'),
+  order: z
+    .string()
+    .exactOptional()
+    .describe(
+      'Id of an order of the mirror, for which a key needs the right `orders` too; left out: an order is made up',
+    ),
 });
 export const hookTestAnswer = z.object({
   ok: z.boolean().describe('The hook took it'),

@@ -109,6 +109,38 @@ describe('the Unix socket', () => {
   });
 });
 
+describe("the service's own socket", () => {
+  const openOwn = async () => {
+    rig = await openApi({ ownSocket: socket, apiKey: KEY });
+    return rig;
+  };
+
+  it('is for its user alone, needs no key, and is gone when the server is closed', async () => {
+    const { state } = await openOwn();
+    expect((statSync(socket).mode & 0o777).toString(8)).toBe('600');
+    expect(await statusOver()).toBe(200);
+    expect(await statusOver({}, 'POST')).toBe(200);
+    expect(state.taken).toHaveLength(1);
+    await rig?.close();
+    rig = undefined;
+    expect(existsSync(socket)).toBe(false);
+  });
+
+  it('brings commands, which are no sign of a POS; the port does', async () => {
+    const { state, post } = await openOwn();
+    expect(await statusOver({}, 'POST')).toBe(200);
+    expect(state.posSigns).toEqual([]);
+    await post('/v1/stock', [{ externalId: 'A', qty: 1 }], { 'x-api-key': KEY });
+    expect(state.posSigns).toEqual(['']);
+  });
+
+  it('is left out where it cannot be opened, and the port is served all the same', async () => {
+    socket = path.join(directory, 'nowhere', 'local.sock');
+    const { call } = await openOwn();
+    expect((await call('/v1/orders', { headers: { 'x-api-key': KEY } })).status).toBe(200);
+  });
+});
+
 it('serves every address of the list, with one line for what is handed over', async () => {
   const port = await freePort();
   rig = await openApi({ others: [{ host: '127.0.0.2', port }] });

@@ -32,6 +32,8 @@ function differences(a: unknown, b: unknown, at: string): string[] {
 }
 
 it('the examples of the document are what a real daemon answers', async () => {
+  place.env.TILLSYNC_ALARMS_COMMAND = '["/bin/true"]';
+  place.env.TILLSYNC_HOOKS = '[{"name":"printer","command":["/bin/true"]}]';
   const daemon = await place.run();
   const live = await liveExamples(place, daemon.localUrl);
   const shown: Record<string, Partial<Exchange>> = examples;

@@ -62,7 +62,7 @@ export async function liveExamples(place: Workplace, localUrl: string): Promise<
     retryChange: await ask(`/outbox/${badId}/retry`, {}),
     releaseChanges: await ask('/outbox/release', { guard: null }),
     discardChanges: await ask('/outbox/discard', { state: 'rejected', origin: 'file counts.csv' }),
-    testAlarms: await ask('/alarms/test', {}),
+    testAlarms: { answer: of(await ask('/alarms/test', {})) },
     testHook: await ask('/hooks/printer/test', { event: 'order' }),
     acknowledgeOrders: await ask('/orders/ack', [{ orderId, seq: event.seq }, 'ORDER-OF-TOMORROW']),
     orderEvent: { request: event, answer: null },
