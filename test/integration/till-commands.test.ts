@@ -2,7 +2,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -119,6 +119,24 @@ describe.skipIf(!canChangeUser)('the till under its own Unix user', () => {
     expect(pushed.code, pushed.stderr).toBe(0);
     expect(inStore('SELECT reference FROM outbox')).toEqual([{ reference: 'till-7/89' }]);
     await daemon.end('SIGTERM');
+  });
+
+  it('tries a hook through the running tillsync, and so does root, by the socket of the service', async () => {
+    place.env.TILLSYNC_HOOKS = '[{"name":"printer","command":["/usr/bin/id","-u"]}]';
+    const daemon = await place.run(...AS_DAEMON);
+    const { mode, uid } = statSync(path.join(place.storage, 'local.sock'));
+    expect([(mode & 0o777).toString(8), uid]).toEqual(['600', DAEMON]);
+    const order = place.sandbox.control.createOrder({ status: 'payment-approved' });
+    await until('the order is here', () => place.mirrorRows().length === 1);
+    const words = ['hooks', 'test', 'printer', '--json'];
+    for (const tested of [await asTill(words), await place.command(...words, '--order', `${order.code}`)]) {
+      expect(tested.code, tested.stderr).toBe(0);
+      expect(JSON.parse(tested.stdout)).toMatchObject({ ok: true, by: 'daemon', answer: `${DAEMON}` });
+    }
+    await daemon.end('SIGTERM');
+    expect(JSON.parse((await place.command(...words)).stdout)).toMatchObject({ ok: true, by: 'command' });
+    const alone = await asTill(words);
+    expect([alone.code, alone.stderr]).toEqual([1, expect.stringContaining('no tillsync answers at')]);
   });
 
   it('hands a file over that can be undone by its name', async () => {

@@ -190,7 +190,8 @@ export class CrashStore {
   /** Copies the files for a person; returns the copy's path and the log. */
   keepEvidence(): string {
     const kept = mkdtempSync(path.join(tmpdir(), 'tillsync-crash-evidence-'));
-    if (existsSync(this.place.storage)) cpSync(this.place.storage, kept, { recursive: true });
+    const filter = (file: string) => !file.endsWith('.sock');
+    if (existsSync(this.place.storage)) cpSync(this.place.storage, kept, { recursive: true, filter });
     return `${kept}\n${this.#life?.log.slice(-4_000) ?? ''}`;
   }
 

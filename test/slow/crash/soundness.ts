@@ -28,7 +28,7 @@ export interface Findings {
 export function inspect(storage: string, copy: string, expected: Expectations): Findings {
   rmSync(copy, { recursive: true, force: true });
   if (!existsSync(storage)) return { faults: [], refreshToken: undefined, isUpgraded: false };
-  cpSync(storage, copy, { recursive: true });
+  cpSync(storage, copy, { recursive: true, filter: (file) => !file.endsWith('.sock') });
   const faults: string[] = [];
   const using = <T>(name: string, none: T, look: (db: Database.Database) => T): T => {
     const file = path.join(copy, name);

@@ -141,8 +141,8 @@ export class SimulatedStore {
     const left = this.directory;
     this.#directories += 1;
     mkdirSync(this.directory, { mode: 0o750 });
-    // The -shm file of a dead process is left out, because SQLite makes it again from the log.
-    cpSync(left, this.directory, { recursive: true, filter: (file) => !file.endsWith('-shm') });
+    // The -shm file of a dead process is left out, because SQLite makes it again from the log, and so is its socket.
+    cpSync(left, this.directory, { recursive: true, filter: (file) => !/-shm$|\.sock$/.test(file) });
     const ghost = daemon.stop().then(() => {
       rmSync(left, { recursive: true, force: true });
       this.#ghosts.delete(ghost);
