@@ -63,6 +63,7 @@ const RULES = [
   'hooks/preparation.ts',
   'health/facts.ts',
   'health/hub-findings.ts',
+  'health/looks.ts',
   'health/pos-silence.ts',
   'health/retention-rules.ts',
   'health/findings.ts',

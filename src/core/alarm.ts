@@ -135,6 +135,8 @@ export interface Freshness {
 
 /** Failure code of `orders.webhook`: several new orders in a row arrived only by polls. */
 export const CALLBACKS_SILENT = 'callbacks-silent';
+/** Number of new orders in a row that only polls brought, from which callbacks count as silent. */
+export const SILENT_IN_A_ROW = 3;
 
 /** Tries in a row that failed for the same reason. */
 interface Failure {

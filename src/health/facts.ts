@@ -1,3 +1,5 @@
+import type { Branch } from '../catalog/product.ts';
+import type { BranchMapping, UnmappedItem } from '../catalog/unmapped.ts';
 import {
   type AlarmKey,
   type AlarmUp,
@@ -8,6 +10,18 @@ import {
   type FreshnessState,
   type FreshnessSubject,
 } from '../core/alarm.ts';
+import type { Clock } from '../core/time.ts';
+import type { FieldNews } from '../core/values.ts';
+import type { HeldOrder } from '../orders/held-callbacks.ts';
+import type {
+  IncompleteOrder,
+  MissingCodes,
+  OddOrder,
+  StatusWord,
+  SumsOfOrders,
+} from '../orders/incomplete-orders.ts';
+import type { WaitingOrder } from '../orders/order.ts';
+import type { SilentPos } from './pos-silence.ts';
 
 /** Codes of findings. A finding comes from an alarm, from the state of a flow, or from another fact. */
 export type FindingCode =
@@ -128,6 +142,99 @@ export interface Facts {
   ordersStaleAfterMs: number;
 }
 
+/**
+ * What the daemon's look at its store may ask for, to find faults that no other part of tillsync notices, such as a full
+ * disk or a wrong clock. Each is read when a rule asks for it.
+ */
+export interface Sights {
+  /** Returns the space on the disk of the storage directory; null if the system does not report it. */
+  disk: () => DiskSpace | null;
+  /** Returns whether no tokens were ever entered. May throw `storage-…`. */
+  hasNoTokens: () => boolean;
+  /** Returns the platform's clock minus this machine's; undefined if unknown. */
+  clockSkewMs: () => number | undefined;
+  /** Returns the companies of the oldest and newest order; undefined if no order names one. May throw `storage-…`. */
+  orderCompanies: () => { oldest: string; newest: string } | undefined;
+  /** Returns orders that the POS should have acknowledged by now, longest wait first. May throw `storage-…`. */
+  waitingOrders: () => readonly WaitingOrder[];
+  /** Returns stores whose POS gives no sign of life although it usually does. May throw `storage-…`. */
+  silentPos: () => readonly SilentPos[];
+  /** Returns orders with an unreadable part, oldest first. May throw `storage-…`. */
+  incompleteOrders: () => readonly IncompleteOrder[];
+  /** Returns orders whose callbacks wait for a poll, longest wait first. May throw `storage-…`. */
+  heldOrders: () => readonly HeldOrder[];
+  /** Returns statuses of the last day that the document does not name, newest first. May throw `storage-…`. */
+  unknownStatuses: () => readonly StatusWord[];
+  /**
+   * Returns stocks whose quantity on the platform differs from the POS's count, worst first. May throw `storage-…`.
+   */
+  stockDifferences: () => { count: number; worst: readonly NamedDifference[] };
+  /** Returns orders of the last day that belong to no branch, newest first. May throw `storage-…`. */
+  strayOrders: () => readonly (OddOrder & { store: string | null })[];
+  /** Returns the last day's orders whose sums do not add up, and their usual share. May throw `storage-…`. */
+  sumsOfOrders: () => SumsOfOrders;
+  /** Returns order numbers that are missing between those of the day's orders. May throw `storage-…`. */
+  missingCodes: () => MissingCodes;
+  /** Returns fields that are new in payloads, and fields that are no longer sent. May throw `storage-…`. */
+  fieldNews: () => Record<'orders' | 'products', FieldNews>;
+  /** Returns endpoints that the platform does not permit, each with the platform's message. May throw `storage-…`. */
+  forbidden: () => readonly { endpoint: string; message: string }[];
+  /** Returns why callbacks are refused, and why some were unreadable; null if none are. May throw `storage-…`. */
+  callbacks: () => { refused: string | null; unreadable: string | null };
+  /**
+   * Returns why sending fails while polls succeed; null if sending works, undefined if neither is certain yet. May throw
+   * `storage-…`.
+   */
+  pushFails: () => string | null | undefined;
+  /** Answers in which the platform asked tillsync to wait, each with its endpoint. */
+  limited: { of(): Repeated };
+  /** Returns one reason for each failing alarm receiver: why a message still waits to be sent to it. */
+  untold: () => readonly string[];
+  /** Requests with a wrong API key to the local API, each with the address of its sender. */
+  wrongKeys: { of(): Repeated };
+  /** Time that an order may wait for its acknowledgement before people are notified; 0 means for ever. */
+  unbookedAfterMs: number;
+  /** Returns, for each branch, how many of its shown products have an id of the POS. May throw `storage-…`. */
+  branchMappings: () => readonly BranchMapping[];
+  /**
+   * Returns items without an id of the POS, in orders of these branches that were first seen paid at `from` or later.
+   * May throw `storage-…`.
+   */
+  unmappedItems: (branches: readonly Branch[], from: string) => readonly UnmappedItem[];
+  /** Formats a time in the shop's time zone. */
+  localTime: (iso: string) => string;
+  /** Time since the daemon's start, in milliseconds. */
+  upMs: () => number;
+  clock: Pick<Clock, 'nowMs'>;
+}
+
+/** A stock whose quantity on the platform differs from the wanted one. */
+export interface NamedDifference {
+  sku: string;
+  branch: string;
+  platformQty: number;
+  wantedQty: number;
+  /** When the difference began, ISO 8601 UTC. */
+  since: string;
+}
+
+/** Events of the last hour: how many, over what time, and where the last one was. */
+export interface Repeated {
+  count: number;
+  /** Time between the first and the last event. */
+  forMs: number;
+  where: string;
+}
+
+/** What a look found. The level is left out if it is that of the finding's row. */
+export interface Noted {
+  words: string;
+  level?: FindingLevel;
+}
+
+/** Judges a store: null means that there is no fault, undefined that what was found before stays. */
+export type Look = (seen: Sights) => Noted | null | undefined;
+
 /** What the facts add to a finding's row. The level is set only if it differs from the row's. */
 export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since' | 'cause'>>;
 
@@ -146,6 +253,11 @@ export interface FindingRow {
    * this function, the finding exists while an alarm with its code is raised.
    */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
+  /**
+   * Rule by which the daemon finds it with a look at its store, several times a minute. What it finds is noted in the
+   * mirror as an alarm, and then is the finding unless `when` says otherwise.
+   */
+  look?: Look;
   /** Findings that hide this one, because they are its cause or more precise. */
   hiddenBy?: readonly FindingCode[];
   /**
@@ -255,24 +367,25 @@ function ordersAge(facts: Facts): number | null {
   return ageMs(flowOf('orders.poll', facts)?.lastOkAt ?? null, facts.nowMs);
 }
 
-const MINUTE_MS = 60_000;
-const CHANGES_LATE_AFTER_MS = 5 * MINUTE_MS;
-const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
+/** Times from which something is amber, and red. */
+export interface LevelTimes {
+  amberAfterMs: number;
+  redAfterMs: number;
+}
 
 /**
  * Returns the level for changes that wait since `since`; null if the wait is normal. A long queue takes time, so a long
- * wait is red only if the platform has also accepted no change for `CHANGES_LOST_AFTER_MS`.
+ * wait is red only if the platform has also accepted no change for as long.
  */
-function changesLate({
-  since,
-  freshness,
-  nowMs,
-}: Pick<Facts, 'freshness' | 'nowMs'> & { since: string | null }): FindingLevel | null {
+function changesLate(
+  { since, freshness, nowMs }: Pick<Facts, 'freshness' | 'nowMs'> & { since: string | null },
+  { amberAfterMs, redAfterMs }: LevelTimes,
+): FindingLevel | null {
   const waitedMs = ageMs(since, nowMs);
-  if (waitedMs === null || waitedMs < CHANGES_LATE_AFTER_MS) return null;
+  if (waitedMs === null || waitedMs < amberAfterMs) return null;
   const { lastOkAt = null } = freshness.find(({ subject }) => subject === 'outbox.push') ?? {};
   const silentMs = ageMs(lastOkAt, nowMs) ?? waitedMs;
-  return Math.min(waitedMs, silentMs) < CHANGES_LOST_AFTER_MS ? 'amber' : 'red';
+  return Math.min(waitedMs, silentMs) < redAfterMs ? 'amber' : 'red';
 }
 
 /** Returns the age of a time in ms; null if the time is missing or unreadable. A future time counts as now. */
@@ -280,8 +393,6 @@ function ageMs(iso: string | null, nowMs: number): number | null {
   const ms = iso === null ? Number.NaN : Date.parse(iso);
   return Number.isNaN(ms) ? null : Math.max(nowMs - ms, 0);
 }
-
-const REFRESH_TOKEN_SOON_MS = 3 * 24 * 3_600_000;
 
 /** Returns a finding if several new orders came without a callback. The next callback ends the finding. */
 export function areCallbacksSilent(facts: Facts): FactsOfFinding | null {
@@ -295,17 +406,14 @@ export function neverCalled(facts: Facts): FactsOfFinding | null {
 }
 
 /**
- * Minimum length of an outage for an unread catalogue to be a finding. In a shorter one, only the missing orders are a
- * finding, because the catalogue is soon read again.
+ * Returns a finding if the last read of the catalogue did not finish, with the reason. In an outage shorter than
+ * `outageMs`, only the missing orders are a finding, because the catalogue is soon read again.
  */
-const UNREACHABLE_FOR_MS = 5 * MINUTE_MS;
-
-/** Returns a finding if the last read of the catalogue did not finish, with the reason. */
-export function isCatalogueCut(facts: Facts): FactsOfFinding | null {
+export function isCatalogueCut(facts: Facts, { outageMs }: { outageMs: number }): FactsOfFinding | null {
   const { failure, message, lastOkAt } = flowOf('catalog.sweep', facts) ?? {};
   if (!failure) return null;
   const failingMs = ageMs(failure.since, facts.nowMs) ?? 0;
-  if (failure.code === 'platform-unreachable' && failingMs < UNREACHABLE_FOR_MS) return null;
+  if (failure.code === 'platform-unreachable' && failingMs < outageMs) return null;
   return { detail: message || null, since: lastOkAt ?? failure.since };
 }
 
@@ -327,9 +435,9 @@ export function isLockedOut(facts: Facts): FactsOfFinding | null {
   return { detail: first.message || null, since: first.failure?.since ?? first.lastOkAt };
 }
 
-export function endsSoon({ tokens }: Facts): FactsOfFinding | undefined {
+export function endsSoon({ tokens }: Facts, { withinMs }: { withinMs: number }): FactsOfFinding | undefined {
   const restMs = tokens?.refreshExpiresInMs ?? null;
-  return restMs !== null && restMs < REFRESH_TOKEN_SOON_MS ? {} : undefined;
+  return restMs !== null && restMs < withinMs ? {} : undefined;
 }
 
 export function isBlocked(facts: Facts): FactsOfFinding | null {
@@ -352,7 +460,7 @@ export function isPushFailing({ state, failure }: Freshness): boolean {
   return state === 'failing' && failure !== undefined && !NOT_OF_SENDING.test(failure.code);
 }
 
-export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
+export function changesWait(facts: Facts, times: LevelTimes): FactsOfFinding | null | undefined {
   if (!facts.outbox) return undefined;
   const { pending, oldestPendingAt: since } = facts.outbox;
   const push = flowOf('outbox.push', facts);
@@ -362,7 +470,7 @@ export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
     // The alarm is raised only while polls succeed, so an unknown cause counts as a fault of the platform.
     return { level: 'red', detail, count: pending, since, cause: 'fault', ...causeOf(push) };
   }
-  const level = changesLate({ ...facts, since });
+  const level = changesLate({ ...facts, since }, times);
   return level && { level, count: pending, since, ...(push && causeOf(push)) };
 }
 
@@ -410,12 +518,12 @@ export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFindi
   return notedAs(subject, facts) ?? { detail: flow.message || null, since: flow.lastOkAt };
 }
 
-const BACKUP_TRIES = 2;
-
-/** Returns a finding if at least two backups in a row have failed. A failed backup is tried again after an hour. */
-export function backupsFail(facts: Facts): FactsOfFinding | undefined {
+/**
+ * Returns a finding if at least `tries` backups in a row have failed. A failed backup is tried again after an hour.
+ */
+export function backupsFail(facts: Facts, { tries }: { tries: number }): FactsOfFinding | undefined {
   const flow = flowOf('backup', facts);
-  if (flow?.state !== 'failing' || (flow.failure?.tries ?? 0) < BACKUP_TRIES) return undefined;
+  if (flow?.state !== 'failing' || (flow.failure?.tries ?? 0) < tries) return undefined;
   return { detail: flow.message, since: flow.lastOkAt };
 }
 
@@ -506,11 +614,6 @@ export function formatBytes(bytes: number): string {
   return `${value.toFixed(digits)} ${units[unit]}`;
 }
 
-/**
- * Time after the end of `orders.stale` in which stuck changes still count as its consequence. All pauses between two
- * tries to send changes are shorter.
- */
-export const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
 export const NO_TOKENS = ['auth.locked-out', 'auth.none'] as const;
 /** Hides findings that would follow from a stopped daemon, such as stale orders. */
 export const NOT_RUNNING = ['service.down'] as const;

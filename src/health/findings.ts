@@ -1,7 +1,6 @@
 import {
   areCallbacksSilent,
   backupsFail,
-  CHANGES_FOLLOW_WITHIN_MS,
   changesWait,
   counted,
   endsSoon,
@@ -23,8 +22,36 @@ import {
   WITHOUT_AN_ANSWER,
 } from './facts.ts';
 import { HUB_FINDINGS } from './hub-findings.ts';
+import {
+  callsAreForbidden,
+  clockIsOff,
+  codesAreMissing,
+  companyIsOther,
+  diskIs,
+  fieldsChange,
+  itemsAreUnmapped,
+  keysAreWrong,
+  limitsAreShared,
+  noted,
+  ordersAreHeld,
+  ordersAreIncomplete,
+  ordersStray,
+  ordersWait,
+  posIsSilent,
+  productsAreUnmapped,
+  sendingFails,
+  statusesAreUnknown,
+  stocksDiffer,
+  sumsAreOdd,
+  tokensAreMissing,
+} from './looks.ts';
 
 export type { FindingCheck, FindingCode, FindingRow };
+
+const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
+/** Error of a clock from which polls ask for wrong days. */
+const HALF_A_DAY_MS = DAY_MS / 2;
 
 const OF_CALLBACKS = [
   ...(['webhook.refused', 'webhook.external-pos', 'webhook.silent', 'webhook.mismatch'] as const),
@@ -62,6 +89,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'storage.full': {
     level: 'red',
     when: (facts) => hasDisk('storage.full', facts),
+    look: (seen) => diskIs('storage.full', seen),
     isToldBeforeSetUp: true,
     check: 'storage.disk',
     message: 'The disk is full. New orders can soon not be saved.',
@@ -76,6 +104,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'clock.wrong': {
     level: 'red',
+    look: (seen) => clockIsOff(seen, { fromMs: HALF_A_DAY_MS }),
     lasted: true,
     check: 'alarms',
     message: "This machine's clock is wrong by more than half a day.",
@@ -97,6 +126,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'auth.other-company': {
     level: 'red',
+    look: companyIsOther,
     flow: 'auth',
     check: 'alarms',
     message: 'Orders of another company arrive: the tokens may be those of another shop.',
@@ -106,6 +136,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'auth.none': {
     level: 'red',
     when: hasNoTokens,
+    look: tokensAreMissing,
     flow: 'auth',
     check: 'tokens',
     message: 'There are no tokens for the platform yet. Nothing is fetched or sent.',
@@ -120,6 +151,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'platform.limits-shared': {
     level: 'amber',
+    look: (seen) => limitsAreShared(seen, { count: 3, forMs: 3 * MINUTE_MS }),
     check: 'platform.limits',
     message: "Another program spends the company's limits at the platform, so orders and changes wait.",
     remedy: 'Find the program that uses the same company, such as a second tillsync, and end it.',
@@ -133,6 +165,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.incomplete': {
     level: 'red',
+    look: ordersAreIncomplete,
     check: 'orders',
     message: 'Orders came of which a part cannot be read.',
     remedy:
@@ -140,6 +173,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.held': {
     level: 'amber',
+    look: ordersAreHeld,
     check: 'orders',
     message: 'Callbacks contradict orders, and no poll has decided.',
     remedy:
@@ -147,6 +181,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.status-unknown': {
     level: 'amber',
+    look: statusesAreUnknown,
     check: 'orders',
     message: "The platform sends order statuses that tillsync doesn't know.",
     remedy:
@@ -167,6 +202,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.unbooked': {
     level: 'amber',
+    look: (seen) => ordersWait(seen, { redAfterTimes: 3, graceMs: 5 * MINUTE_MS }),
     hiddenBy: [...NOT_RUNNING],
     growsOld: true,
     check: 'orders.booked',
@@ -176,6 +212,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'pos.silent': {
     level: 'amber',
+    look: posIsSilent,
     hiddenBy: [...NOT_RUNNING],
     check: 'orders.booked',
     message: 'The POS gives no sign of life.',
@@ -183,6 +220,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.unassigned': {
     level: 'amber',
+    look: ordersStray,
     check: 'orders',
     message: 'Orders name no store, or one that is not in the configuration, so no branch prepares them.',
     remedy:
@@ -190,12 +228,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.sums': {
     level: 'amber',
+    look: (seen) => sumsAreOdd(seen, { share: 0.01, times: 3 }),
     check: 'orders',
     message: 'Orders came whose lines do not add up to their amount: one may be missing, or there twice.',
     remedy: 'Compare each with the company panel: {tillsync} order show NUMBER',
   },
   'orders.code-missing': {
     level: 'amber',
+    look: (seen) => codesAreMissing(seen, { times: 3 }),
     sent: 'never',
     check: 'orders',
     message: 'Numbers of orders are missing, also after a look far back.',
@@ -211,6 +251,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.fields': {
     level: 'amber',
+    look: fieldsChange,
     sent: 'never',
     check: 'orders',
     message: 'The platform sends orders or products with other fields than before.',
@@ -239,12 +280,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'outbox.stuck': {
     level: 'amber',
-    when: changesWait,
+    when: (facts) => changesWait(facts, { amberAfterMs: 5 * MINUTE_MS, redAfterMs: 30 * MINUTE_MS }),
+    look: (seen) => sendingFails(seen, 'red'),
     lasted: true,
     hiddenBy: ['orders.resuming', ...NO_TOKENS, ...NOT_RUNNING],
     growsOld: true,
     sent: 'red',
-    follows: { code: 'orders.stale', withinMs: CHANGES_FOLLOW_WITHIN_MS },
+    // All pauses between two tries to send changes are shorter.
+    follows: { code: 'orders.stale', withinMs: 6 * MINUTE_MS },
     flow: 'outbox.push',
     check: 'outbox',
     inDoctor: CONNECTION,
@@ -254,12 +297,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'platform.forbidden': {
     level: 'amber',
+    look: callsAreForbidden,
     check: 'platform.limits',
     message: 'The platform does not permit some of the calls.',
     remedy: "Ask the platform's support which rights the token lacks.",
   },
   'clock.off': {
     level: 'amber',
+    look: (seen) => clockIsOff(seen, { fromMs: 5 * MINUTE_MS, toMs: HALF_A_DAY_MS }),
     lasted: true,
     check: 'alarms',
     message: "This machine's clock is not right.",
@@ -282,6 +327,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'webhook.refused': {
     level: 'amber',
+    look: ({ callbacks }) => noted(callbacks().refused),
     flow: 'orders.webhook',
     check: 'webhook.arriving',
     message: 'Callbacks are refused, so orders arrive only by polling.',
@@ -325,6 +371,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'webhook.unreadable': {
     level: 'amber',
+    look: ({ callbacks }) => noted(callbacks().unreadable),
     flow: 'orders.webhook',
     check: 'webhook.arriving',
     message: 'A callback could not be read as an order.',
@@ -346,6 +393,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'stock.differs': {
     level: 'amber',
+    look: stocksDiffer,
     check: 'stock.differs',
     message: 'The platform has other stocks than the POS counted.',
     remedy:
@@ -353,6 +401,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'alarms.untold': {
     level: 'amber',
+    look: ({ untold }) => noted(untold().join(' ')),
     check: 'alarms',
     message: 'An alarm could not be told to one of its receivers.',
     remedy: 'Try the receivers, which say what is wrong: {tillsync} alarms test',
@@ -367,13 +416,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'local.wrong-key': {
     level: 'amber',
+    look: (seen) => keysAreWrong(seen, { count: 10 }),
     check: 'alarms',
     message: 'A program asks here with a wrong key, and is given nothing.',
     remedy: 'Give it the right one, which {tillsync} key --show tells, or find out who tries keys.',
   },
   'catalog.incomplete': {
     level: 'amber',
-    when: isCatalogueCut,
+    when: (facts) => isCatalogueCut(facts, { outageMs: 5 * MINUTE_MS }),
     hiddenBy: [...NO_TOKENS],
     flow: 'catalog.sweep',
     check: 'catalog',
@@ -390,12 +440,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'catalog.unmapped-ordered': {
     level: 'amber',
+    look: (seen) => itemsAreUnmapped(seen, { withinMs: DAY_MS }),
     check: 'catalog.mapped',
     message: 'An order has a product that has no id of yours, so the POS cannot tell what it is.',
     remedy: 'Take the order by hand, and give the product its id in the company panel.',
   },
   'catalog.unmapped': {
     level: 'amber',
+    look: productsAreUnmapped,
     check: 'catalog.mapped',
     message: 'Products are for sale that have no id of yours, so the POS would not know them in an order.',
     remedy: 'List them with {tillsync} catalog unmapped, and give them their ids in the company panel.',
@@ -413,6 +465,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'storage.low': {
     level: 'amber',
     when: (facts) => hasDisk('storage.low', facts),
+    look: (seen) => diskIs('storage.low', seen),
     isToldBeforeSetUp: true,
     check: 'storage.disk',
     message: 'The disk is nearly full.',
@@ -451,7 +504,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'backup.old': {
     level: 'amber',
-    when: backupsFail,
+    when: (facts) => backupsFail(facts, { tries: 2 }),
     lasted: true,
     hiddenBy: [...NOT_RUNNING],
     flow: 'backup',
@@ -480,7 +533,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'auth.expiring': {
     level: 'amber',
-    when: endsSoon,
+    when: (facts) => endsSoon(facts, { withinMs: 3 * DAY_MS }),
     hiddenBy: [...NO_TOKENS],
     sent: 'never',
     flow: 'auth',

@@ -48,7 +48,7 @@ export const branchStatus = z.object({
 export type BranchStatus = z.output<typeof branchStatus>;
 
 /** Silence after which a branch counts as absent. A branch reports every 30 seconds. */
-const ABSENT_AFTER_MS = 90_000;
+export const ABSENT_AFTER_MS = 90_000;
 /**
  * Age below which an unapplied entry is no delay, because the branch may have applied the entry after its last report.
  */

@@ -15,7 +15,7 @@ import { beginRoutes, pruneRoutes } from './assign.ts';
 import type { FeedEntry } from './feed-pages.ts';
 import { branchRow } from './hub-hello.ts';
 import type { InvitedBranch, NamedBranch } from './hub-state.ts';
-import type { Result, UpItem } from './link.ts';
+import { ENTRIES_KEPT_MS, type Result, type UpItem } from './link.ts';
 
 /** A configured branch that has its own tillsync. */
 export interface FeedBranch extends Branch, NamedBranch {
@@ -25,11 +25,6 @@ export interface FeedBranch extends Branch, NamedBranch {
 }
 
 const DAY_MS = 86_400_000;
-/**
- * Retention of entries, which the hub resends if the server loses them. A branch that was away longer gets a
- * snapshot.
- */
-const FEED_KEPT_MS = 7 * DAY_MS;
 const PRUNED_AT_ONCE = 5_000;
 /** Longest accepted order id, in characters. */
 const ORDER_ID_MAX = 200;
@@ -195,7 +190,7 @@ export function noteStream(
   const again =
     'UPDATE feed SET published = 0 WHERE branch = ? AND n > ? AND published = 1 AND written_at >= ?';
   for (const branch of sqlOf(db).values<string>('SELECT branch FROM feed_branches')) {
-    sqlOf(db).run(again, branch, marks.get(branch) ?? 0, isoUtc(nowMs - FEED_KEPT_MS));
+    sqlOf(db).run(again, branch, marks.get(branch) ?? 0, isoUtc(nowMs - ENTRIES_KEPT_MS));
   }
   return true;
 }
@@ -210,7 +205,7 @@ export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   sqlOf(db).run('DELETE FROM waiting_acks WHERE acked_at < ?', isoUtc(nowMs - ACKS_WAIT_MS));
   const sql = `DELETE FROM feed WHERE feed_id IN
     (SELECT feed_id FROM feed WHERE published = 1 AND written_at < ? ORDER BY feed_id LIMIT ${PRUNED_AT_ONCE})`;
-  return sqlOf(db).run(sql, isoUtc(nowMs - FEED_KEPT_MS)).changes === PRUNED_AT_ONCE;
+  return sqlOf(db).run(sql, isoUtc(nowMs - ENTRIES_KEPT_MS)).changes === PRUNED_AT_ONCE;
 }
 
 export interface IngestOptions {

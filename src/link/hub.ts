@@ -70,7 +70,7 @@ const PRUNE_EVERY_MS = 3_600_000;
 const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
 /** Silence of a newer machine after which the hub accepts an older machine with the same key again. */
-const SILENT_MS = 300_000;
+const REPLACES_AFTER_MS = 300_000;
 /** Longest body of a message, in bytes. With its headers it fits into the server's `max_payload`. */
 const MESSAGE_BYTES_MAX = 8_000_000;
 /** Maximum number of branches that a finding names. */
@@ -528,7 +528,7 @@ export class Hub {
   #isSilent(branch: string): boolean {
     const { rows, clock } = this.#options;
     const seenAt = rows.branches().find((each) => each.branch === branch)?.seenAt;
-    return seenAt == null || clock.nowMs() - Date.parse(seenAt) >= SILENT_MS;
+    return seenAt == null || clock.nowMs() - Date.parse(seenAt) >= REPLACES_AFTER_MS;
   }
 
   /**

@@ -14,6 +14,12 @@ export interface DownMessage {
   body: string;
 }
 
+/**
+ * Time for which the hub and the server keep the entries of a feed. The hub resends entries that the server loses. A
+ * branch that was away longer gets a snapshot.
+ */
+export const ENTRIES_KEPT_MS = 7 * 86_400_000;
+
 /** Questions that a branch asks its hub. */
 export type Question = 'join' | 'hello' | 'changes' | 'copy';
 

@@ -7,6 +7,7 @@ import { isSecure } from '../core/values.ts';
 import {
   type BranchLink,
   type DownMessage,
+  ENTRIES_KEPT_MS,
   type HubLink,
   type Question,
   type QuestionHandler,
@@ -66,7 +67,6 @@ const SECOND_NS = 1_000_000_000;
  * connection.
  */
 const ACK_WAIT_NS = 10 * SECOND_NS;
-const KEPT_S = 7 * 86_400;
 const STREAM_BYTES = 8 * 1024 ** 3;
 
 export type HubUser = '@hub' | '@system';
@@ -286,7 +286,7 @@ export class NatsHubLink implements HubLink {
         subjects: [downSubject('*')],
         storage: 'file',
         discard: 'old',
-        max_age: KEPT_S * SECOND_NS,
+        max_age: (ENTRIES_KEPT_MS / 1000) * SECOND_NS,
         max_bytes: STREAM_BYTES,
         num_replicas: 1,
         duplicate_window: 120 * SECOND_NS,

@@ -7,6 +7,7 @@ import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { KNOWN_AUTHORITIES } from '../core/values.ts';
 import { syncPath } from '../db/sqlite.ts';
+import { ABSENT_AFTER_MS } from './branch-status.ts';
 import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
 import {
   ANSWER_TIMEOUT_MS,
@@ -255,19 +256,19 @@ export class ServerKeeper {
   }
 
   /**
-   * Records which silent branches the server refused since the last call because of their key. Throws
+   * Records which absent branches the server refused since the last call because of their key. Throws
    * `link-down`.
    */
   async noteRefused(nowMs: number): Promise<void> {
-    const silent = this.#rows
+    const absent = this.#rows
       .branches()
-      .filter(({ seenAt }) => seenAt === null || nowMs - Date.parse(seenAt) >= SILENT_MS)
+      .filter(({ seenAt }) => seenAt === null || nowMs - Date.parse(seenAt) >= ABSENT_AFTER_MS)
       .map(({ branch }) => branch);
-    if (silent.length === 0) return;
+    if (absent.length === 0) return;
     const access = await ownAccess(this.#rows, this.#addresses, '@system');
     const refused = await refusedClients(access, this.#refusedToMs);
     this.#refusedToMs = nowMs;
-    for (const branch of silent) {
+    for (const branch of absent) {
       if (refused.has(clientName(branch))) this.#rows.noteRefused(branch, 'key', nowMs);
     }
   }
@@ -348,8 +349,6 @@ function otherConfiguration(url: string): TillsyncError {
   });
 }
 
-/** Silence after which a branch counts as silent: it missed several heartbeats. */
-const SILENT_MS = 90_000;
 const CLOSED_MAX = 1_000;
 
 const CLOSED = z.object({

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import type { OrderObservation } from './order.ts';
+import { type OrderObservation, TOLD_WITHIN_MS } from './order.ts';
 
 /** Callbacks that contradict what was known. Each waits until a poll, or a second callback, says which is right. */
 
@@ -172,8 +172,6 @@ export interface HeldOrder {
 
 /** Time for which a callback may be held before people are told; usually a poll settles it sooner. */
 const TOLD_AFTER_MS = 3 * 60_000;
-/** Time after which nobody is told of it any more. */
-const TOLD_FOR_MS = 7 * 24 * 3_600_000;
 
 /** Returns orders whose callbacks have been held for longer than a poll takes, the first one held first. */
 export function heldOrders(db: Database.Database, nowMs: number): HeldOrder[] {
@@ -182,5 +180,5 @@ export function heldOrders(db: Database.Database, nowMs: number): HeldOrder[] {
     FROM (SELECT order_id, status, min(received_at) AS first_at, max(held_id) FROM held_notifications
       WHERE ${WAITS} GROUP BY order_id) AS held JOIN orders USING (order_id)
     WHERE first_at <= ? AND first_at > ? ORDER BY first_at`;
-  return sqlOf(db).rows<HeldOrder>(sql, isoUtc(nowMs - TOLD_AFTER_MS), isoUtc(nowMs - TOLD_FOR_MS));
+  return sqlOf(db).rows<HeldOrder>(sql, isoUtc(nowMs - TOLD_AFTER_MS), isoUtc(nowMs - TOLD_WITHIN_MS));
 }

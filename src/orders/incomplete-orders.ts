@@ -3,7 +3,7 @@ import { isoUtc } from '../core/time.ts';
 import { countsOf, type FieldNews, fieldsOf, topmost } from '../core/values.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { OrderItem } from './mirrored-order.ts';
-import { IS_OPEN, isEnded, type OrderFields, type OrderObservation } from './order.ts';
+import { IS_OPEN, isEnded, type OrderFields, type OrderObservation, TOLD_WITHIN_MS } from './order.ts';
 
 /**
  * Orders of which a part could not be read. Such an order has a row until a later observation is complete or the order
@@ -21,8 +21,6 @@ export interface IncompleteOrder {
 
 /** Maximum number of unreadable parts that a message names. */
 const PARTS_MAX = 5;
-/** SQL interval: age up to which incomplete orders are reported, because nobody prepares an older order. */
-const TOLD_FOR = '-7 days';
 
 /** Age up to which a new order from a poll is examined. A poll may bring old orders that nobody prepares any more. */
 const POLLED_WITHIN_MS = 24 * 3_600_000;
@@ -94,8 +92,8 @@ function endIncomplete(db: Database.Database, orderId: string): void {
 export function incompleteOrders(db: Database.Database, nowMs: number): IncompleteOrder[] {
   const sql = `SELECT order_id AS orderId, code, since,
     is_scheduled IS 1 AND scheduled_for IS NULL AS lacksTime FROM incomplete_orders JOIN orders USING (order_id)
-    WHERE ${IS_OPEN} AND since > strftime('%Y-%m-%dT%H:%M:%fZ', ?, ?) ORDER BY since`;
-  return sqlOf(db).rows<IncompleteOrder>(sql, isoUtc(nowMs), TOLD_FOR);
+    WHERE ${IS_OPEN} AND since > ? ORDER BY since`;
+  return sqlOf(db).rows<IncompleteOrder>(sql, isoUtc(nowMs - TOLD_WITHIN_MS));
 }
 
 /**

@@ -1,4 +1,4 @@
-import { CALLBACKS_SILENT, type FreshnessBoard } from '../core/alarm.ts';
+import { CALLBACKS_SILENT, type FreshnessBoard, SILENT_IN_A_ROW } from '../core/alarm.ts';
 import { asTillsyncError, counted, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { gracefulSignal, LOCKED_OUT_LOOK_MS, retryDelayMs, Waker } from '../core/loop.ts';
@@ -7,7 +7,6 @@ import { type OrderPoll, type PollReport, unreadListsText } from './order-poll.t
 import type { PollWindow } from './poll-window.ts';
 
 const ANNOUNCED_MAX = 5_000;
-const SILENT_IN_A_ROW = 3;
 
 interface WebhookWatchOptions {
   enabled: boolean;

@@ -15,6 +15,7 @@ import {
   type OrderHistory,
   type OrderSource,
   REFUSED_ACKS_OF,
+  TOLD_WITHIN_MS,
   type Unreadable,
   type WaitingOrder,
 } from './order.ts';
@@ -158,11 +159,6 @@ const DAY_MS = 24 * HOUR_MS;
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
 /** SQL interval. An order that arrived at most this long before the POS's first acknowledgement also waits for one. */
 const BEFORE_FIRST_ACK = '-1 hour';
-/**
- * Age after which an order is no longer reported as waiting, because nobody will book it. `order list --unbooked` still
- * shows it.
- */
-const WAITS_AT_MOST_MS = 7 * DAY_MS;
 
 /** Returns when a POS last acknowledged an order; null if none ever did. */
 export function lastAcknowledgedAt(db: Database.Database): string | null {
@@ -201,7 +197,7 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
      SELECT orderId, code, since FROM (
        ${waits(`to_book_since >= @from AND NOT (${isOld})`)} UNION ${waits(`${IS_SCHEDULED} AND scheduled_for >= @from`)})
      WHERE since >= taken_from AND since <= @now ORDER BY since LIMIT @limit`,
-    { from: isoUtc(nowMs - WAITS_AT_MOST_MS), active, now: isoUtc(nowMs), limit },
+    { from: isoUtc(nowMs - TOLD_WITHIN_MS), active, now: isoUtc(nowMs), limit },
   );
 }
 

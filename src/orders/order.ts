@@ -34,6 +34,11 @@ export type OrderFields = Partial<Omit<MirroredOrder, 'orderId' | 'seq' | 'updat
 
 /** Longest accepted order id, in UTF-16 units. */
 export const ORDER_ID_LENGTH_MAX = 512;
+/**
+ * Age up to which people are told of an order that waits, is held or lacks a part. Nobody prepares or books an older
+ * one, which `order list` still shows.
+ */
+export const TOLD_WITHIN_MS = 7 * 24 * 3_600_000;
 
 /** Returns an order's number as a person or a POS writes it, such as `1005` or `#1005`; undefined if it is none. */
 export function orderCode(word: string): number | undefined {

@@ -17,7 +17,6 @@ export function loneHookLoop(
     onChange: () => () => {},
     platformSkewMs: () => 0,
     onTried() {},
-    answerTest: async () => {},
     random: seededRandom(1),
     log: silentLog,
     beat() {},

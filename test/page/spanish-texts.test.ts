@@ -16,7 +16,7 @@ const TOLD_ON_THE_PAGE = [
   'src/catalog/sweep.ts',
   'src/orders/{webhook-registration,order-poll,order-loop,group-commit,callback-route,callback-log,order-reader,answer-import}.ts',
   'src/outbox/!(csv|change-file|full-inventory-plan).ts',
-  'src/health/{explain,health-checks,notifier,retention}.ts',
+  'src/health/{explain,looks,notifier,retention}.ts',
   'src/hooks/hook-loop.ts',
   'src/db/wal.ts',
   'src/core/json-records.ts',

@@ -1,4 +1,5 @@
 import type { Branch } from '../../catalog/product.ts';
+import { SILENT_IN_A_ROW } from '../../core/alarm.ts';
 import { asTillsyncError, hasCode } from '../../core/errors.ts';
 import { type Clock, formatDuration, isoUtc } from '../../core/time.ts';
 import { FINDINGS } from '../../health/findings.ts';
@@ -49,8 +50,6 @@ export function clockOutcome(reading: ClockReading | null): CheckOutcome {
 }
 
 const DAY_MS = 86_400_000;
-/** Smallest number of unannounced orders that gives a warning; the daemon uses the same number. */
-const SILENT_IN_A_ROW = 3;
 
 /** Numbers of new orders of the last day, by whether a callback or a poll brought them first. */
 interface FirstSights {
