@@ -8,7 +8,10 @@ import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import { becomeOwner, type Call, sourceOf } from './command.ts';
 
-/** Longest wait for an answer to a change, because tillsync may read the whole catalogue before it answers a whole inventory. */
+/**
+ * Longest wait for an answer to a change, because tillsync may read the whole catalogue before it answers a whole
+ * inventory.
+ */
 const ANSWER_WITHIN_MS = 30 * 60_000;
 
 /** Time for which a command waits for the answer to a test beyond the test's own time limit. */
@@ -27,6 +30,8 @@ interface Asked {
   headers?: object;
   body?: string;
   withinMs?: number;
+  /** Whether the API key is left out, because the socket needs none, and the running tillsync may have another. */
+  isKeyless?: boolean;
 }
 
 /** An address of the running tillsync: a Unix socket, or where it listens. */
@@ -34,7 +39,7 @@ type Place = { socket: string } | { url: string };
 
 /**
  * Sends a command to the running tillsync. For a user who may not write the service's files, such as the till's user,
- * it tries the group's Unix socket, then the local address. All get the API key, if this command has one.
+ * it tries the group's Unix socket, then the local address. Both get the API key, if this command has one.
  */
 export class DaemonClient {
   readonly #config: Config;
@@ -63,7 +68,7 @@ export class DaemonClient {
     const { local, storage } = this.#config;
     for (const socket of [ownSocket(storage.directory), local.socket]) {
       if (socket === '') continue;
-      const answer = await this.#askAt({ socket }, { ...posted(path, body), withinMs });
+      const answer = await this.#askAt({ socket }, { ...posted(path, body), withinMs, isKeyless: true });
       if (typeof answer !== 'string') return answer;
     }
     return undefined;
@@ -86,12 +91,13 @@ export class DaemonClient {
   /** Returns the answer, or the system's error code if there is no connection. Throws `internal` for a cut answer. */
   async #askAt(
     place: Place,
-    { path, method, headers, body, withinMs = ANSWER_WITHIN_MS }: Asked,
+    { path, method, headers, body, withinMs = ANSWER_WITHIN_MS, isKeyless = false }: Asked,
   ): Promise<ApiAnswer | string> {
     const { Agent, request } = await import('undici');
     const url = 'url' in place ? place.url : 'http://localhost';
     const dispatcher = new Agent('socket' in place ? { connect: { socketPath: place.socket } } : {});
-    const key = this.#apiKey === undefined ? {} : { 'x-api-key': this.#apiKey };
+    const isSent = this.#apiKey !== undefined && !isKeyless;
+    const key = isSent ? { 'x-api-key': this.#apiKey } : {};
     try {
       const answer = await request(`${url}${this.#base}${path}`, {
         ...{ method, dispatcher, headersTimeout: withinMs, bodyTimeout: withinMs },

@@ -368,7 +368,7 @@ function ordersAge(facts: Facts): number | null {
 }
 
 /** Times from which something is amber, and red. */
-export interface LevelTimes {
+interface LevelTimes {
   amberAfterMs: number;
   redAfterMs: number;
 }
