@@ -227,7 +227,7 @@ export interface Repeated {
 }
 
 /** What a look found. The level is left out if it is that of the finding's row. */
-export interface Noted {
+interface Noted {
   words: string;
   level?: FindingLevel;
 }
