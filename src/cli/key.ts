@@ -72,7 +72,7 @@ Rights:
   stock   hand over stock, and see what became of changes
   prices  hand over prices and texts, and see what became of changes
   screen  read what the status page shows, and /metrics; without orders, no telephone, e-mail or address
-  decide  retry, drop and release changes
+  decide  retry, drop and release changes; try alarms and hooks
 `;
 
 function rightsOf(text: string): Right[] {
