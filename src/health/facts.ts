@@ -12,7 +12,6 @@ import {
 } from '../core/alarm.ts';
 import type { Clock } from '../core/time.ts';
 import type { FieldNews } from '../core/values.ts';
-import type { HeldOrder } from '../orders/held-callbacks.ts';
 import type {
   IncompleteOrder,
   MissingCodes,
@@ -20,7 +19,7 @@ import type {
   StatusWord,
   SumsOfOrders,
 } from '../orders/incomplete-orders.ts';
-import type { WaitingOrder } from '../orders/order.ts';
+import type { HeldOrder, WaitingOrder } from '../orders/order.ts';
 import type { SilentPos } from './pos-silence.ts';
 
 /** Codes of findings. A finding comes from an alarm, from the state of a flow, or from another fact. */

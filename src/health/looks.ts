@@ -1,8 +1,7 @@
 import type { FindingLevel } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
-import type { HeldOrder } from '../orders/held-callbacks.ts';
-import type { WaitingOrder } from '../orders/order.ts';
+import type { HeldOrder, WaitingOrder } from '../orders/order.ts';
 import {
   diskVerdict,
   healingCode,

@@ -2,7 +2,9 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { type OrderObservation, TOLD_WITHIN_MS } from './order.ts';
+import { type HeldOrder, type OrderObservation, TOLD_WITHIN_MS } from './order.ts';
+
+export type { HeldOrder };
 
 /** Callbacks that contradict what was known. Each waits until a poll, or a second callback, says which is right. */
 
@@ -156,18 +158,6 @@ export function waitingTogether(db: Database.Database, nowMs: number): Map<strin
   const ids = JSON.stringify(silent.map(({ orderId }) => orderId));
   const orders = Map.groupBy(sqlOf(db).rows<WaitingCallback>(sql, ids), ({ orderId }) => orderId);
   return new Map([...orders].filter(([, waiting]) => waiting.length > 1));
-}
-
-/** An order about which callbacks contradict what is known. */
-export interface HeldOrder {
-  orderId: string;
-  code: number | null;
-  /** Known status of the order. */
-  status: string | null;
-  /** Status in the callback that was held last. */
-  heldStatus: string | null;
-  /** When the order was placed, ISO 8601 UTC; null if unknown. */
-  createdAt: string | null;
 }
 
 /** Time for which a callback may be held before people are told; usually a poll settles it sooner. */

@@ -316,3 +316,15 @@ export interface WaitingOrder {
   /** Start of the wait, ISO 8601 UTC. */
   since: string;
 }
+
+/** An order about which callbacks contradict what is known. */
+export interface HeldOrder {
+  orderId: string;
+  code: number | null;
+  /** Known status of the order. */
+  status: string | null;
+  /** Status in the callback that was held last. */
+  heldStatus: string | null;
+  /** When the order was placed, ISO 8601 UTC; null if unknown. */
+  createdAt: string | null;
+}
