@@ -310,22 +310,4 @@ describe('the house', () => {
     };
     for (const file of files) visit(file, []);
   });
-
-  it('has a test at the path of each file, or one whose first lines name it', () => {
-    const tests = readdirSync(TEST, { recursive: true, encoding: 'utf8' }).filter((name) =>
-      name.endsWith('.test.ts'),
-    );
-    const heads = tests.map(
-      (name) =>
-        /^\/\*\*[\s*]*Tests (?:[^*]|\*(?!\/))*\*\//.exec(readFileSync(path.join(TEST, name), 'utf8'))?.[0],
-    );
-    const named = new Set(
-      heads.flatMap((head) => [...(head ?? '').matchAll(/src\/([\w/-]+\.ts)/g)]).map(([, file]) => file),
-    );
-    expect([...named].filter((file) => !files.includes(file as string))).toEqual([]);
-    const found = files.filter(
-      (file) => named.has(file) || tests.includes(file.replace(/\.ts$/, '.test.ts')),
-    );
-    expect(found.length / files.length).toBeGreaterThan(0.8);
-  });
 });
