@@ -53,11 +53,7 @@ export function unitOf(configFile: string): string | null {
 }
 
 /** Returns the facts from which messages build tillsync's commands as they must be typed on this machine. */
-export function findInstallation(
-  file: string | undefined,
-  env: Environment,
-  isOwnStore?: boolean,
-): Installation {
+export function findInstallation(file: string | undefined, env: Environment): Installation {
   const raw = readConfigFile(file, env);
   const configFile = resolve(raw.file);
   const directory = rawValue(raw, env, keyAt('storage.directory')).value;
@@ -69,7 +65,6 @@ export function findInstallation(
     storage,
     configFile: configFile === DEFAULT_CONFIG_FILE ? null : configFile,
     unit: unitOf(configFile),
-    isOwnStore,
   };
 }
 

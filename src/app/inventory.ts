@@ -1,4 +1,4 @@
-import { type Branch, type BranchDirectory, branchName, namedBranch } from '../catalog/product.ts';
+import { branchName, namedBranch } from '../catalog/product.ts';
 import { type SweepNowRequest, sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
@@ -84,33 +84,19 @@ export interface WholeInventory {
 }
 
 /**
- * Returns the hub's own shop (`hub.store`), which counts the items, if no item names a branch; otherwise undefined.
- */
-function ownShop({ all, ownId }: BranchDirectory, lines: readonly InventoryLine[]): Branch | undefined {
-  if (all.length === 1) return undefined;
-  const isNamed = lines.some(({ change: { subsidiaryId, subsidiaryExternalId } }) => {
-    return subsidiaryId !== undefined || subsidiaryExternalId !== undefined;
-  });
-  return isNamed ? undefined : all.find(({ subsidiaryId }) => subsidiaryId === ownId);
-}
-
-/**
  * Prepares a whole inventory. If it names unknown products, which may be new on the platform, the catalogue is swept
  * first. A branch uses its hub's catalogue instead.
  */
 export async function wholeInventory(
   services: InventoryServices,
   given: readonly InventoryRow[],
-  { branch: named, chosen, missing, rows, names }: InventoryRequest,
+  { branch, chosen, missing, rows, names }: InventoryRequest,
   sweep: SweepNowRequest & { signal: AbortSignal },
 ): Promise<WholeInventory> {
   const newestVersion = () => services.stores.read(({ queries }) => queries.newestVersion());
   const atBranch = isBranch(services.config);
-  const lines = given.filter((row): row is InventoryLine => 'change' in row);
-  const own = named === undefined ? ownShop(services.stores.directory, lines) : undefined;
-  const branch = own?.externalId ?? own?.subsidiaryId ?? named;
   const options = {
-    subsidiaryIds: own?.subsidiaryId ? new Set([own.subsidiaryId]) : chosen.subsidiaryIds,
+    subsidiaryIds: chosen.subsidiaryIds,
     rows,
     names,
     isBranch: atBranch,

@@ -1,7 +1,7 @@
 import type { Branch, MirroredProduct } from '../catalog/product.ts';
 import { subsidiaryOf } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchName, isBranch, isHub, roleOf } from '../config/roles.ts';
+import { isBranch, isHub, roleOf } from '../config/roles.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { isSetUp } from '../config/source.ts';
 import type { AlarmUp } from '../core/alarm.ts';
@@ -120,17 +120,6 @@ export function holdBackStates(
   if (isBranch(config)) return [];
   const acknowledging = mirror.read(acknowledgingStores);
   return holdBackOf(configuredBranches(config), config.stock.holdBackUnbooked, acknowledging);
-}
-
-/**
- * Returns the branch to which changes without a branch belong: the only one, or at a hub the one in whose shop the hub
- * stands (`hub.store`).
- */
-export function ownBranch(config: Pick<Config, 'branches' | 'link' | 'hub'>): Branch | undefined {
-  const all = configuredBranches(config);
-  if (all.length === 1) return all[0];
-  const { store } = config.hub;
-  return store === '' ? undefined : all[config.branches.findIndex((each) => branchName(each) === store)];
 }
 
 /** Returns the configured safety stock. Empty at a branch, whose hub holds stock back. */

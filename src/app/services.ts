@@ -19,7 +19,7 @@ import { MirrorStores } from '../outbox/repositories.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
 import { userAgent } from './installation.ts';
-import { configuredBranches, configuredSafety, ownBranch } from './read-only-services.ts';
+import { configuredBranches, configuredSafety } from './read-only-services.ts';
 import { openState, type State } from './state.ts';
 import { prepareStorage } from './storage.ts';
 
@@ -184,7 +184,6 @@ function storesOf(
     branches: configuredBranches(config),
     skewMs,
     timezone: config.orders.timezone,
-    own: ownBranch(config),
     ownName: isBranch(config) ? config.link.branch : undefined,
     safety: configuredSafety(config),
     editHoldMs: config.stock.editHoldMs,

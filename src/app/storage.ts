@@ -1,7 +1,5 @@
-import { existsSync, statfsSync, statSync } from 'node:fs';
+import { statfsSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { OWN_STORE } from '../config/config.ts';
-import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
@@ -63,15 +61,6 @@ export function storagePaths(directory: string): StoragePaths {
 /** Returns the path of the socket by which commands of the service's user and of root ask the daemon. */
 export function ownSocket(directory: string): string {
   return join(directory, 'local.sock');
-}
-
-export const LEFT_STORE =
-  'The hub stands in this shop no more (hub.store is empty). Nothing new comes here, and what is put into this inbox goes nowhere.';
-
-/** Returns the directory of a shop that was on the hub's machine before; undefined if there is none. */
-export function leftStore({ hub, storage }: Pick<Config, 'hub' | 'storage'>): string | undefined {
-  const directory = join(storage.directory, OWN_STORE);
-  return hub.store === '' && existsSync(storagePaths(directory).mirror) ? directory : undefined;
 }
 
 /**

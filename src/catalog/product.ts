@@ -46,8 +46,8 @@ export interface BranchDirectory {
   idOf(externalId: string): string | undefined;
   externalIdOf(subsidiaryId: string): string | undefined;
   /**
-   * Subsidiary id of the branch to which changes without a branch belong; undefined if there is none or its id is
-   * unknown.
+   * Subsidiary id of the only branch, to which changes without a branch belong; undefined if there are several or its
+   * id is unknown.
    */
   readonly ownId: string | undefined;
   readonly all: readonly Branch[];
@@ -55,12 +55,9 @@ export interface BranchDirectory {
   readonly areApart: boolean;
 }
 
-/** Makes a directory of the configured branches. A change that names no branch belongs to `own`. */
-export function branchDirectory(
-  branches: readonly Branch[],
-  areApart = false,
-  own: Branch | undefined = branches.length === 1 ? branches[0] : undefined,
-): BranchDirectory {
+/** Makes a directory of the configured branches. A change that names no branch belongs to the only one. */
+export function branchDirectory(branches: readonly Branch[], areApart = false): BranchDirectory {
+  const own = branches.length === 1 ? branches[0] : undefined;
   const ids = new Map<string, string>();
   const externalIds = new Map<string, string>();
   for (const { subsidiaryId, externalId } of branches) {

@@ -1,8 +1,6 @@
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import * as z from 'zod';
-import { ownStoreConfig } from '../config/config.ts';
-import { configPath } from '../config/source.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { BranchStatus } from '../link/branch-status.ts';
@@ -106,13 +104,6 @@ async function ask(
     });
   }
   const { readSupport } = await import('../link/link.ts');
-  const own = name === config.hub.store ? ownStoreConfig(config) : undefined;
-  if (own) {
-    const { supportAnswers } = await import('../daemon/support-answers.ts');
-    const configFile = configPath(options.config, cli.env);
-    const answer = supportAnswers({ config: own, configFile, signal, isOwnStore: true });
-    return readSupport(await answer(question, JSON.stringify({ json: options.json === true })));
-  }
   const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');
   const { branchBoard } = await import('../link/branch-status.ts');

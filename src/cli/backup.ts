@@ -11,7 +11,7 @@ import { openWhenFree } from '../core/files.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
 import type { Convert } from '../support/archive.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
-import type { RestoredDirectory } from '../support/before-upgrade.ts';
+import type { BeforeUpgradeReport } from '../support/before-upgrade.ts';
 import type { Differential } from '../support/differential.ts';
 import type { ReadableBy } from '../support/encryption.ts';
 import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
@@ -374,27 +374,25 @@ async function beforeUpgrade(call: Pick<Call, 'cli' | 'options'>): Promise<Resul
   requireRights(config.storage.directory, 'write');
   const { restoreBeforeUpgrade } = await import('../support/before-upgrade.ts');
   const report = await restoreBeforeUpgrade({ config, clock, signal, who: cli.who });
-  const { mirror, ownStore } = report;
+  const { mirror } = report;
   const advice = [
-    ...(ownStore ? [...stateAdvice(ownStore), ...mirrorAdvice(ownStore.mirror, ' --own-store')] : []),
     ...stateAdvice(report),
     ...(mirror
       ? adviceFor(mirror, isoUtc(clock.nowMs()).slice(0, 10))
       : [`Start tillsync: ${typedWords().start}`]),
   ];
-  const done = [report, ...(ownStore ? [ownStore] : [])].map(restoredText);
   return {
     json: { ...report, advice },
-    text: `${done.join('')}${advice.map((line) => `${line}\n`).join('')}`,
+    text: `${restoredText(report)}${advice.map((line) => `${line}\n`).join('')}`,
   };
 }
 
-function restoredText({ directory, mirror, stateKeptAt }: RestoredDirectory): string {
+function restoredText({ directory, mirror, stateKeptAt }: BeforeUpgradeReport): string {
   const names = [...(mirror ? ['mirror.db'] : []), ...(stateKeptAt === null ? [] : ['state.db'])];
   return names.length === 0 ? '' : `${names.join(' and ')} in ${directory}: as before the upgrade.\n`;
 }
 
-function stateAdvice({ stateKeptAt }: RestoredDirectory): string[] {
+function stateAdvice({ stateKeptAt }: BeforeUpgradeReport): string[] {
   return stateKeptAt === null
     ? []
     : [`The newer state.db is kept as ${stateKeptAt}; delete it when all is well.`];
@@ -545,20 +543,17 @@ function configAdvice({ origin, file }: ConfigForRestore, keptAt: string | null,
   }
 }
 
-/** Returns sentences about a restored mirror alone; `option` is added to the commands that they name. */
-function mirrorAdvice(report: RestoreReport | null, option = ''): string[] {
-  if (report === null) return [];
+/** Returns sentences about a restored mirror alone. */
+function mirrorAdvice(report: RestoreReport): string[] {
   const { keptAt, held, feedJumped, continuesAfterSeq, changes, knownUntil } = report;
   const { tillsync } = typedWords();
   const advice: string[] = [];
   if (keptAt !== null) advice.push(`What was here is kept as ${keptAt}; delete it when all is well.`);
   if (held > 0) {
-    advice.push(
-      `${held} changes that had not been sent are held: ${tillsync} outbox list --state held${option}`,
-    );
+    advice.push(`${held} changes that had not been sent are held: ${tillsync} outbox list --state held`);
   }
   for (const { kind, path } of changes) {
-    const again = `${tillsync} push ${kind} ${path}${option}`;
+    const again = `${tillsync} push ${kind} ${path}`;
     advice.push(`The POS had handed over ${path}; if it still holds true: ${again}`);
   }
   if (knownUntil !== null) {

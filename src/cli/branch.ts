@@ -26,18 +26,6 @@ async function tellServer(
   }
 }
 
-/** Throws `usage` if the branch is the shop on the hub's machine, because that shop has no key. */
-function refuseOwnStore({ hub }: CommandTools['config'], branch: string): void {
-  if (branch !== hub.store) return;
-  throw new TillsyncError(
-    'usage',
-    `The hub itself stands in ${branch} (hub.store), which needs no key. Nothing was changed.`,
-    {
-      hint: 'To give it a machine of its own, empty store in [hub] and restart, then invite it.',
-    },
-  );
-}
-
 const invite = command({
   description: 'Invite a branch: prints one line that its tillsync joins with, once and within an hour',
   examples: ['branch invite B1', 'branch invite B1 --for 3d', 'branch invite B1 --json'],
@@ -52,7 +40,6 @@ const invite = command({
       const { branch: named, name: branch } = requireBranch(config, state.hub, call.argument);
       const id = idOfInvited(state.hub, { named, branch, was: call.options.was });
       const goodForMs = goodFor(call.options.for);
-      refuseOwnStore(config, branch);
       const place = state.hub.serverConfig();
       if (!place) {
         throw new TillsyncError(
@@ -166,7 +153,7 @@ async function untoldOf(
   config: CommandTools['config'],
   { hub: rows }: CommandTools['services']['state'],
 ): Promise<{ json: object; text: string }> {
-  const { announce, announceCaFiles, store } = config.hub;
+  const { announce, announceCaFiles } = config.hub;
   if (announce.length + announceCaFiles.length === 0) return { json: {}, text: '' };
   const { announcementOf } = await import('../link/server-file.ts');
   const { stampOf } = await import('../link/ways.ts');
@@ -174,7 +161,7 @@ async function untoldOf(
   const stamp = stampOf(announcement);
   const untold = rows
     .branches()
-    .filter(({ name, publicKey, closedAt }) => publicKey !== null && closedAt === null && name !== store)
+    .filter(({ publicKey, closedAt }) => publicKey !== null && closedAt === null)
     .filter(({ report }) => report?.ways?.stamp !== stamp)
     .map(({ name, report }) => ({ branch: name, refused: report?.ways?.refused ?? null }));
   const lines = untold.map(({ branch, refused }) => `  ${branch}${refused === null ? '' : `  ${refused}`}\n`);
@@ -243,7 +230,6 @@ const remove = command({
   run: (call) =>
     withHub(call, async ({ services: { state }, config, note }) => {
       const name = call.argument;
-      refuseOwnStore(config, name);
       // The branch is looked up in the hub's rows, because it may no longer be in the configuration.
       const known = state.hub.branches().find((each) => each.name === name);
       const removed =
@@ -269,7 +255,6 @@ const close = command({
     withHub(call, async ({ services: { state }, config, note }) => {
       const named = requireBranch(config, state.hub, call.argument);
       const { name } = named;
-      refuseOwnStore(config, name);
       const nowMs = call.cli.clock.nowMs();
       const closed = await whenFree(call.cli.clock, () => state.hub.close(named, nowMs));
       if (closed) await note({ action: 'branch.close', subject: `branch ${name}` });
@@ -299,15 +284,6 @@ const rename = command({
         throw new TillsyncError('usage', 'Give two names: the one of before and the one of now.', {
           hint: 'Such as: {tillsync} branch rename B2 Norte',
         });
-      }
-      if (name === config.hub.store) {
-        throw new TillsyncError(
-          'usage',
-          `The hub itself stands in ${name} (hub.store). Nothing was changed.`,
-          {
-            hint: `Its new name in [[branches]] and in hub.store is all that it takes, where its subsidiary_id is the same: {restart}`,
-          },
-        );
       }
       const known = state.hub.branches();
       const configured = configuredNames(config.branches);

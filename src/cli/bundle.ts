@@ -52,7 +52,6 @@ export const bundle = command({
     const progress = new Progress(cli);
     const collected = await collectBundle({
       file: options.config,
-      isOwnStore: options.ownStore,
       env,
       clock,
       random,

@@ -83,8 +83,6 @@ export function refuseEndless(
 /** Options that every command has. */
 export interface CommonOptions {
   config?: string;
-  /** True if the command acts on the shop on the hub's machine. */
-  ownStore?: boolean;
   json?: boolean | 'lines' | undefined;
 }
 
@@ -210,7 +208,7 @@ function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below,
 
 /** Returns where a command finds its configuration. */
 export function sourceOf({ cli, options }: Pick<Call, 'cli' | 'options'>) {
-  return { file: options.config, env: cli.env, isOwnStore: options.ownStore };
+  return { file: options.config, env: cli.env };
 }
 
 /** Loads the configuration. From then on, this process acts as the owner of the storage directory. */

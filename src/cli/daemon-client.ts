@@ -1,6 +1,6 @@
 import { accessSync, constants, existsSync } from 'node:fs';
 import { ownSocket, RUNNING, storagePaths } from '../app/storage.ts';
-import { loadSetup, OWN_STORE } from '../config/config.ts';
+import { loadSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isSetUp, notSetUp } from '../config/source.ts';
 import { type ErrorCode, sameCommandWithSudo, TillsyncError, whenFree } from '../core/errors.ts';
@@ -44,14 +44,11 @@ type Place = { socket: string } | { url: string };
 export class DaemonClient {
   readonly #config: Config;
   readonly #apiKey: string | undefined;
-  /** Path of the API: `/v1`, or that of the shop on the hub's machine. */
-  readonly #base: string;
   readonly #signal: AbortSignal;
 
-  constructor({ cli, options }: Call, config: Config, apiKey: string | undefined) {
+  constructor({ cli }: Call, config: Config, apiKey: string | undefined) {
     this.#config = config;
     this.#apiKey = apiKey;
-    this.#base = options.ownStore ? `/${OWN_STORE}/v1` : '/v1';
     this.#signal = cli.signal;
   }
 
@@ -99,7 +96,7 @@ export class DaemonClient {
     const isSent = this.#apiKey !== undefined && !isKeyless;
     const key = isSent ? { 'x-api-key': this.#apiKey } : {};
     try {
-      const answer = await request(`${url}${this.#base}${path}`, {
+      const answer = await request(`${url}/v1${path}`, {
         ...{ method, dispatcher, headersTimeout: withinMs, bodyTimeout: withinMs },
         headers: { ...headers, ...key },
         signal: this.#signal,

@@ -79,7 +79,6 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
     .description("Keeps a shop's online orders, catalogue and stock in step with its point of sale")
     .version(programVersion(), '--version', 'print the version')
     .option('--config <file>', 'configuration file (else $TILLSYNC_CONFIG, else /etc/tillsync/config.toml)')
-    .option('--own-store', 'at a hub that stands in a shop (hub.store): act on the files of that shop')
     .addHelpText(
       'after',
       '\nExit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done in part,\n' +
@@ -92,51 +91,20 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
   const named = all.filter(([name]) => name === first);
   for (const [name, make] of named.length > 0 ? named : all) program.addCommand(make(name, cli));
   program.hook('preAction', (_program, command) => {
-    const { config, ownStore } = command.optsWithGlobals<CommonOptions>();
-    if (ownStore) requireActsOnFiles(first);
-    const find = () => findInstallation(config, cli.env, ownStore);
+    const { config } = command.optsWithGlobals<CommonOptions>();
+    const find = () => findInstallation(config, cli.env);
     // The demo's store ends with the demo, so no service of this machine is meant.
     const inDemo = () => ({ ...find(), needsSudo: false, configFile: null, unit: null, runs: 'demo' });
-    setInstallation(first === 'demo' ? inDemo : find, typed, OF_THE_HUB);
+    setInstallation(first === 'demo' ? inDemo : find, typed);
   });
   prepare(program, cli);
   return program;
 }
 
-const OWN_STORE = '--own-store';
-/** Commands that act on the machine or on the whole company, so `--own-store` is refused. */
-const OF_THE_HUB = [
-  'run',
-  'demo',
-  'sandbox',
-  'conform',
-  'init',
-  'config',
-  'key',
-  'auth',
-  'restore',
-  'hub',
-  'branch',
-];
-
-function requireActsOnFiles(name: string | undefined): void {
-  if (name === undefined || !OF_THE_HUB.includes(name)) return;
-  throw new TillsyncError('usage', `${name} is of the hub and knows no ${OWN_STORE}. Nothing was done.`, {
-    hint: `Leave ${OWN_STORE} out.`,
-  });
-}
-
-/**
- * Removes `--config FILE` and `--own-store` from the words, because texts that name a command add them again by
- * themselves.
- */
+/** Removes `--config FILE` from the words, because texts that name a command add it again by themselves. */
 function withoutGlobals(words: readonly string[]): string[] {
   return words.filter(
-    (word, i) =>
-      word !== '--config' &&
-      words[i - 1] !== '--config' &&
-      !word.startsWith('--config=') &&
-      word !== OWN_STORE,
+    (word, i) => word !== '--config' && words[i - 1] !== '--config' && !word.startsWith('--config='),
   );
 }
 

@@ -18,11 +18,6 @@ export interface StatusReport {
   /** Currency of prices and amounts; null if it is not configured. */
   currency: string | null;
   storage: string;
-  /**
-   * The shop on the hub's machine: its branch, and the directory with the files of its POS. Left out if there is no
-   * such shop.
-   */
-  ownStore?: { branch: string; storage: string };
   /** The verdict, as the status page shows it. */
   verdict: Verdict;
   /** Disk of the storage directory; null if the system does not report it. */
@@ -89,10 +84,6 @@ export function statusText(report: StatusReport, say: Say = (english) => english
   for (const wait of report.waits) lines.push(say(waitText(wait)));
   if (report.holdBack.length > 0) lines.push('', ...holdBackLines(report.holdBack).map(say));
   const { orders, openOrders, events, quarantine } = report.counts;
-  if (report.ownStore) {
-    const { branch, storage } = report.ownStore;
-    lines.push(say(`own shop ${branch}: its POS uses ${storage}; how it fares: tillsync status --own-store`));
-  }
   lines.push(
     '',
     say(

@@ -1,6 +1,6 @@
 import { shopName } from '../app/installation.ts';
 import type { holdBackStates, ReadOnlyServices, storedVerdict } from '../app/read-only-services.ts';
-import { configWarnings, ownStoreConfig } from '../config/config.ts';
+import { configWarnings } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
@@ -49,14 +49,12 @@ function statusOf(
   { judge, heldBack }: { judge: typeof storedVerdict; heldBack: typeof holdBackStates },
 ): StatusReport {
   const nowMs = clock.nowMs();
-  const own = ownStoreConfig(config);
   const { tokens, stateFault, ...state } = tokensAndWaits(readers, nowMs);
   return {
     at: isoUtc(nowMs),
     shop: shopName(config),
     currency: config.shop.currency || null,
     storage: config.storage.directory,
-    ...(own && { ownStore: { branch: own.link.branch, storage: own.storage.directory } }),
     ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
     freshness: readers.mirror.health.freshness(),
     holdBack: heldBack(readers.mirror, config),

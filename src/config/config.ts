@@ -1,5 +1,5 @@
 import { isIPv4 } from 'node:net';
-import { join, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import type { z } from 'zod';
 import type { Config } from './config-type.ts';
 import { branchName, isBranch } from './roles.ts';
@@ -26,8 +26,6 @@ export interface ConfigOptions {
   env: Environment;
   /** Future content of the file, to be checked before it is written. */
   text?: string;
-  /** True for the configuration of the shop on the hub's machine (`hub.store`) instead of the hub's own. */
-  isOwnStore?: boolean | undefined;
 }
 
 type ConfigResult = { file: string } & ({ config: Config } | { faults: ConfigFault[] });
@@ -42,7 +40,7 @@ export function loadConfig(options: ConfigOptions): Config {
 type File = z.infer<typeof FILE>;
 
 /** Returns the configuration or all its faults. */
-export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions): ConfigResult {
+export function readConfig({ file: named, env, text }: ConfigOptions): ConfigResult {
   const raw = readConfigFile(named, env, text);
   const { file } = raw;
   // The keys of an unreadable file are not checked, because all required ones would be reported as missing.
@@ -72,10 +70,7 @@ export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions
     local: { ...first, others, socket: local.socket },
     link: { ...link, hub, otherHubs },
   };
-  const own = isOwnStore ? ownStoreConfig(config) : isBranch(config) ? asBranch(config) : config;
-  if (own) return { file, config: deepFreeze(own) };
-  const allowed = 'the shop in which the hub stands, whose files --own-store works on';
-  return { file, faults: [{ origin: file, key: 'hub.store', found: 'nothing', allowed }] };
+  return { file, config: deepFreeze(isBranch(config) ? asBranch(config) : config) };
 }
 
 function isGiven(raw: RawConfig, env: Environment, key: ConfigKey): boolean {
@@ -100,34 +95,10 @@ function asBranch(config: Config): Config {
   };
 }
 
-/** Name of the directory of the shop on the hub's machine, inside the hub's storage directory. */
-export const OWN_STORE = 'store';
-
-/**
- * Returns the configuration of the shop on the hub's machine, which is a branch of that hub; undefined if there is no
- * such shop.
- */
-export function ownStoreConfig(config: Config): Config | undefined {
-  const { hub, storage, platform, alarms, hooks } = config;
-  if (hub.store === '') return undefined;
-  return asBranch({
-    ...config,
-    platform: { ...platform, baseUrl: '' },
-    storage: { ...storage, directory: join(storage.directory, OWN_STORE) },
-    hub: { ...hub, nats: '', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
-    link: { hub: hub.nats, otherHubs: [], branch: hub.store, caFile: '' },
-    branches: [],
-    backup: { ...config.backup, toHub: false },
-    // The hub itself sends the heartbeat.
-    alarms: { ...alarms, heartbeatUrl: '' },
-    hooks: hooks.filter(({ store }) => store === true),
-  });
-}
-
 /** Returns faults of the role: a tillsync may be a hub, a branch, or neither, but not both. */
 function roleFaults(
   origin: string,
-  { hub, link, platform, branches = [], hooks = [] }: { [S in keyof File]?: Partial<File[S]> },
+  { hub, link, platform, branches = [] }: { [S in keyof File]?: Partial<File[S]> },
 ): ConfigFault[] {
   const faults: ConfigFault[] = [];
   const fault = (key: string, found: string, allowed: string) => faults.push({ origin, key, found, allowed });
@@ -139,16 +110,7 @@ function roleFaults(
     }
     if (branches.length) fault('branches', 'branches beside link.hub', 'nothing: the hub has the branches');
   }
-  if (hub?.store && !hub.nats) fault('hub.store', 'a shop without hub.nats', 'a shop of a hub, or ""');
-  for (const [index, hook] of hooks.entries()) {
-    if (!hook?.store || hub?.store) continue;
-    fault(`hooks[${index}].store`, 'true without hub.store', 'false, but at a hub that stands in a shop');
-  }
   if (!hub?.nats) return faults;
-  const names = branches.map((branch) => branch && branchName(branch));
-  if (hub.store && !names.includes(hub.store)) {
-    fault('hub.store', shownValue('', hub.store), `one of [[branches]]: ${names.join(', ')}`);
-  }
   if (branches.length === 0) fault('branches', 'nothing', 'the branches of the hub, one table each');
   for (const [index, branch] of branches.entries()) {
     const name = branch && branchName(branch);

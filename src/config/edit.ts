@@ -190,7 +190,6 @@ export const ASKED_KEYS = [
   'orders.timezone',
   'shop.language',
   'local.listen',
-  'hub.store',
   'retention.personal_data',
   'backup.recipient',
 ] as const;

@@ -219,11 +219,6 @@ export const FILE = z.object({
         [],
         'PEM files of further authorities that may sign the certificate of that server from now on; branches keep them too.',
       ),
-      store: key(
-        value.optionalBranchName,
-        '',
-        'The shop in which this machine stands, as [[branches]] names it, such as "B1". Its POS then uses store/ in the storage directory, and /store of the local API: orders of that shop alone. Empty: the hub stands in no shop.',
-      ),
       copiesMaxBytes: key(
         value.byteSize(1024 ** 2, 1024 ** 4),
         '1GiB',
@@ -466,7 +461,7 @@ export const FILE = z.object({
   hooks: key(
     value.hooks,
     [],
-    'Receivers of events, one table each. name: identifies its place in the feed; a renamed hook starts again. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME if there is one; an address with a token belongs in the secret hook-NAME-url, which replaces url. Or command: a program and its arguments, which gets the same JSON on standard input and exits with 0 when it is done; no shell reads them, and it runs as the user of tillsync. events: "order" for each event of an order; for a kitchen, "order.prepare" once when an order is paid and due, "order.changed" when its lines, time or place change after that, "order.undone" when it is cancelled or moves to another branch; "change.rejected" for each rejected change of a stock or product; default ["order"]. prepare_before: how long before it is due a scheduled order is prepared. statuses: only events of orders in these, and orders are prepared from the first of these on; [] for all. from: where a new hook starts, "now" or "start". timeout: how long one try may take. store = true, at a hub with hub.store: only orders of that shop. To try it, run: tillsync hooks test NAME',
+    'Receivers of events, one table each. name: identifies its place in the feed; a renamed hook starts again. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME if there is one; an address with a token belongs in the secret hook-NAME-url, which replaces url. Or command: a program and its arguments, which gets the same JSON on standard input and exits with 0 when it is done; no shell reads them, and it runs as the user of tillsync. events: "order" for each event of an order; for a kitchen, "order.prepare" once when an order is paid and due, "order.changed" when its lines, time or place change after that, "order.undone" when it is cancelled or moves to another branch; "change.rejected" for each rejected change of a stock or product; default ["order"]. prepare_before: how long before it is due a scheduled order is prepared. statuses: only events of orders in these, and orders are prepared from the first of these on; [] for all. from: where a new hook starts, "now" or "start". timeout: how long one try may take. To try it, run: tillsync hooks test NAME',
     {
       example: [
         {

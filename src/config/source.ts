@@ -176,6 +176,12 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   return faults;
 }
 
+/** What to write instead of a key that tillsync does not have any more. */
+const GONE: Readonly<Record<string, string>> = {
+  'hub.store': 'nothing here: the shop on this machine is a branch: sudo tillsync branch add NAME --here',
+  'hooks.store': 'nothing here: write the hook into the file of the branch, /etc/tillsync/NAME.toml',
+};
+
 /** Returns the fault for an unknown name, with the known names. `place` is the prefix of the name. */
 export function unknownName(
   origin: string,
@@ -184,6 +190,9 @@ export function unknownName(
   known: readonly string[],
   what: 'section' | 'key',
 ): ConfigFault {
+  const instead = GONE[`${place.replace(/\[\d+\]/, '')}${name}`];
+  if (instead !== undefined)
+    return { origin, key: `${place}${name}`, found: 'a key that is gone', allowed: instead };
   const suggestion = nearest(name, known);
   return {
     origin,

@@ -347,7 +347,6 @@ export const HOOK_KEYS: readonly string[] = [
   'prepare_before',
   'from',
   'timeout',
-  'store',
 ];
 
 const HOOK_TABLE = `a [[hooks]] table with ${HOOK_KEYS.join(', ')}`;
@@ -385,7 +384,6 @@ const hook = z
       prepare_before: z.prefault(duration(0, 7 * 24 * 3600 * SECOND), '20m'),
       from: z.prefault(oneOf('now', 'start'), 'now'),
       timeout: z.prefault(duration(SECOND, 5 * 60 * SECOND), '30s'),
-      store: boolean.optional(),
     },
     { error: () => HOOK_TABLE },
   )

@@ -16,13 +16,11 @@ export interface Installation {
   unit: string | null;
   /** Word of the command that runs tillsync where no unit does; `run` by default. */
   runs?: string;
-  /** Whether commands act on the shop on the hub's machine, and so need `--own-store`. */
-  isOwnStore?: boolean | undefined;
 }
 
 /** Texts that replace the placeholders in a message, such as the one in `{tillsync} auth set`. */
 export interface TypedWords {
-  /** How a command begins: `sudo tillsync`, and for the shop on the hub's machine `sudo tillsync --own-store`. */
+  /** How a command begins, such as `sudo tillsync`. */
   tillsync: string;
   /** Command that starts the daemon. */
   start: string;
@@ -43,51 +41,28 @@ const PACKAGED: Installation = {
   configFile: null,
   unit: 'tillsync.service',
 };
-/** A placeholder, with the word after it. */
-const NAMED = /\{(tillsync|start|restart|stop|enable|journal|storage)\}(?= (\w+)|)/g;
+const NAMED = /\{(tillsync|start|restart|stop|enable|journal|storage)\}/g;
 
 let look: () => Installation = () => PACKAGED;
-let words: { here: TypedWords; atHub: TypedWords; atOwnStore: TypedWords } | undefined;
+let words: TypedWords | undefined;
 let command = '';
-let ofTheHub: readonly string[] = [];
-let isForOwnStore = () => false;
 
 /**
  * Sets how messages write commands; must be called once, when the program starts. `find` is called for the first
  * message with a command. `typed` are the words of the running command, such as `order`, `list`, `--day`, `today`.
- * `hubCommands` take no `--own-store`.
  */
 export function setInstallation(
   find: () => Installation = () => PACKAGED,
   typed: readonly string[] = [],
-  hubCommands: readonly string[] = [],
 ): void {
   look = find;
   command = typed.map((word) => ` ${quoted(word)}`).join('');
-  ofTheHub = hubCommands;
   words = undefined;
-}
-
-/**
- * Sets the check whether a message is made for the shop on the hub's machine. Commands in it then get `--own-store`.
- */
-export function setOwnStoreCheck(check: () => boolean): void {
-  isForOwnStore = check;
 }
 
 /** Returns the commands as they are typed on this machine. */
 export function typedWords(): TypedWords {
-  const { here, atOwnStore } = allWords();
-  return isForOwnStore() ? atOwnStore : here;
-}
-
-function allWords(): NonNullable<typeof words> {
-  if (words === undefined) {
-    const found = look();
-    const atHub = wordsOf({ ...found, isOwnStore: false });
-    const atOwnStore = wordsOf({ ...found, isOwnStore: true });
-    words = { here: found.isOwnStore ? atOwnStore : atHub, atHub, atOwnStore };
-  }
+  words ??= wordsOf(look());
   return words;
 }
 
@@ -99,18 +74,15 @@ export function sameCommandWithSudo(): string {
 /** Replaces the placeholders in a text by commands: `{tillsync} auth set` → `sudo tillsync auth set`. */
 export function formatCommands(text: string): string {
   if (!text.includes('{')) return text;
-  return text.replaceAll(NAMED, (_all, name: keyof TypedWords, first = '') => {
-    return (ofTheHub.includes(first) ? allWords().atHub : typedWords())[name];
-  });
+  return text.replaceAll(NAMED, (_all, name: keyof TypedWords) => typedWords()[name]);
 }
 
 export function wordsOf(installation: Installation): TypedWords {
-  const { program, needsSudo, storage, configFile, unit, runs = 'run', isOwnStore } = installation;
+  const { program, needsSudo, storage, configFile, unit, runs = 'run' } = installation;
   const sudo = needsSudo ? 'sudo ' : '';
-  const atHub = `${sudo}${program}${configFile === null ? '' : ` --config ${quoted(configFile)}`}`;
-  const tillsync = isOwnStore ? `${atHub} --own-store` : atHub;
+  const tillsync = `${sudo}${program}${configFile === null ? '' : ` --config ${quoted(configFile)}`}`;
   if (unit === null) {
-    const start = `${atHub} ${runs}`;
+    const start = `${tillsync} ${runs}`;
     return { tillsync, start, restart: start, stop: 'Ctrl-C', enable: start, journal: start, storage };
   }
   const name = unit.replace(/\.service$/, '');

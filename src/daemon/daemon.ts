@@ -14,7 +14,7 @@ import {
   type Services,
   type ServicesOptions,
 } from '../app/services.ts';
-import { leftStore, markRunning, ownSocket, runningElsewhere, storagePaths } from '../app/storage.ts';
+import { markRunning, ownSocket, runningElsewhere, storagePaths } from '../app/storage.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
@@ -33,7 +33,6 @@ import { backupDiskOf, backupLoops } from './backups.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
 import { branchLoops, hubLoops, type LinkOptions, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
-import type { OwnStore } from './own-store.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
 
 export interface DaemonOptions extends ServicesOptions, LinkOptions {
@@ -72,7 +71,6 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   );
   const { wrongKeys, onWrongKey } = keyWatch(counters, options);
   const access = accessTo(options, services, onWrongKey);
-  const own = await ownStoreOf(options, services, access, releasers);
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
   /** Returns false while no call can succeed until a person brings new tokens. */
@@ -97,7 +95,6 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
         ...{ services, ...access, version, clock, log, receivers: receiversOf(options, services) },
         changes: orders.changes,
       }),
-      ...(own ? [own.plugin] : []),
       metricsRoutes(access, () => metrics.collect()),
       pageRoutes(pageFiles, log),
     ],
@@ -121,9 +118,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
   // Without a configured platform, no loop runs.
-  const working = isSetUp(config)
-    ? loopsOf(options, services, orders, counters, mayCall, own, wrongKeys)
-    : [];
+  const working = isSetUp(config) ? loopsOf(options, services, orders, counters, mayCall, wrongKeys) : [];
   for (const { name, run } of working) loops.push(supervise(name, run, supervisor));
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
@@ -211,26 +206,6 @@ function accessTo(
   return { apiKey: secrets.localApiKey, namedKeys: state.apiKeys, onWrongKey };
 }
 
-/**
- * Opens the shop on the hub's machine, if there is one; its code is loaded only then. Without one, marks the files of a
- * shop that was there before.
- */
-async function ownStoreOf(
-  options: DaemonOptions,
-  services: Services,
-  access: AccessOptions,
-  releasers: Releasers,
-): Promise<OwnStore | undefined> {
-  if (options.config.hub.store === '') {
-    if (leftStore(options.config) !== undefined) (await import('./own-store.ts')).markLeftStore(options);
-    return undefined;
-  }
-  const { openOwnStore } = await import('./own-store.ts');
-  const own = await openOwnStore({ ...options, services, access });
-  if (own) releasers.push('own store', () => own.close());
-  return own;
-}
-
 function tellRunning(
   { config, log }: Pick<ServicesOptions, 'config' | 'log'>,
   urls: Pick<Daemon, 'webhookUrl' | 'localUrl'>,
@@ -246,7 +221,6 @@ function loopsOf(
   orders: IncomingOrders,
   counters: Counters,
   mayCall: () => boolean,
-  own: OwnStore | undefined,
   wrongKeys: Recently,
 ): NamedLoop[] {
   const { clock, random, log } = options;
@@ -259,10 +233,8 @@ function loopsOf(
       name: 'hooks',
       run: (signal, beat) => hookLoop(hookOptions(options, services, orders.changes, counters, beat), signal),
     },
-    ...(own ? ownStoreLoops(options, own, counters) : []),
     ...backupLoops(options, services, backupDisk),
   ];
-  if (own) orders.changes.subscribe(() => own.link.wake());
   if (isBranch(options.config)) {
     const own = outgoing.filter(({ name }) => name === 'inbox' || name === 'retention');
     return [
@@ -272,7 +244,7 @@ function loopsOf(
     ];
   }
   return [
-    ...hubLoops(options, services, own?.link),
+    ...hubLoops(options, services),
     { name: 'orders', run: orders.run },
     {
       name: 'webhook',
@@ -281,22 +253,6 @@ function loopsOf(
     ...outgoing,
     ...beside,
   ];
-}
-
-function ownStoreLoops(
-  options: DaemonOptions,
-  { config, services, changes, loops, within }: OwnStore,
-  counters: Counters,
-): NamedLoop[] {
-  const own = { ...options, config };
-  const hooks: NamedLoop = {
-    name: 'store.hooks',
-    run: (signal, beat) => hookLoop(hookOptions(own, services, changes, counters, beat), signal),
-  };
-  return [...loops(), hooks].map(({ name, run }) => ({
-    name,
-    run: (signal, beat) => within(() => run(signal, beat)),
-  }));
 }
 
 function hookOptions(
@@ -308,8 +264,7 @@ function hookOptions(
 ): HookLoopOptions {
   const given = { config, secrets, env: process.env, version: programVersion(), clock };
   return {
-    // The hooks of the shop on the hub's machine run in that shop's own loop.
-    hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),
+    hooks: config.hooks,
     receiverOf: (hook) => receiverOf(given, hook),
     mirror,
     place: { timezone: config.orders.timezone, branches },

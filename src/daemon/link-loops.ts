@@ -9,13 +9,12 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import { repeat } from '../core/loop.ts';
 import type { BranchFollower } from '../link/branch.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
-import type { OwnStoreLink } from '../link/own-store.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
 import { compileSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { type BackupDisk, noteAtHub, type Reach } from '../support/backup-files.ts';
 import { backupDiskOf, copiesForHub } from './backups.ts';
-import { feedBranches, ownBranch } from './feed-branches.ts';
+import { feedBranches } from './feed-branches.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
 
@@ -78,7 +77,7 @@ async function settleBranch(mirror: Mirror): Promise<void> {
 }
 
 /** Returns the hub's loops; returns none if this is no hub. The hub's code is loaded only at a hub. */
-export function hubLoops(options: Options, services: Services, own?: OwnStoreLink): NamedLoop[] {
+export function hubLoops(options: Options, services: Services): NamedLoop[] {
   const { config, clock, log } = options;
   const { mirror, stores, state, outbox } = services;
   if (!isHub(config)) return [];
@@ -101,7 +100,6 @@ export function hubLoops(options: Options, services: Services, own?: OwnStoreLin
       ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
       areOrdersStale: () => areOrdersStale(mirror, { config, clock }),
       onQueued: () => outbox.queued(),
-      ownStore: ownBranch(config, state.hub),
       announcement: () => announced().announcement,
       copies: new CopyStore({
         storage: config.storage.directory,
@@ -112,10 +110,8 @@ export function hubLoops(options: Options, services: Services, own?: OwnStoreLin
     });
     try {
       await hub.begin();
-      own?.attach(hub);
       await hub.run(signal, beat);
     } finally {
-      own?.attach(undefined);
       await link.close();
     }
   };
@@ -164,7 +160,7 @@ async function reportingLinkDown<T>({ mirror }: Services, made: Promise<T>): Pro
   }
 }
 
-/** Makes the hub's link. Its files are read at each connect, so a missing file does not stop the hub's own shop. */
+/** Makes the hub's link. Its files are read at each connect, so a file that a person mends counts without a restart. */
 async function natsHubLink(config: Config, { state }: Services): Promise<HubLink> {
   const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');

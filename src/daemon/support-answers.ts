@@ -14,8 +14,6 @@ export interface SupportOptions {
   /** Configuration file of the daemon. */
   configFile: string;
   signal: AbortSignal;
-  /** True for the shop on the hub's machine. */
-  isOwnStore?: boolean;
 }
 
 /**
@@ -61,11 +59,10 @@ function failure(message: string): Uint8Array {
 
 /** Runs the command as a person would type it on this machine. */
 async function say(
-  { config, configFile, signal, isOwnStore }: SupportOptions,
+  { config, configFile, signal }: SupportOptions,
   words: readonly string[],
 ): Promise<SupportHead> {
-  const own = isOwnStore ? ['--own-store'] : [];
-  const end = await runOwnCommand([...words, ...own], { configFile, timeoutMs: TAKES_AT_MOST_MS, signal });
+  const end = await runOwnCommand(words, { configFile, timeoutMs: TAKES_AT_MOST_MS, signal });
   const isOver =
     end.exit === null ? `${end.stderr}tillsync: The command took too long at the branch.\n` : end.stderr;
   const { knownSecrets, Redactor } = await import('../support/bundle/redact.ts');

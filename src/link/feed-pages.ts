@@ -59,18 +59,14 @@ interface Snapshot {
 /** Returns whether the branch has fewer than `PAGES_AHEAD` unread catalogue pages. */
 export type HasRoom = (branch: string) => boolean;
 
-/**
- * Adds the next page to the feeds, or only to the feed of branch `only`. Returns false if there is no page to
- * add.
- */
-export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number, only?: string): boolean {
+/** Adds the next page to the feeds. Returns false if there is no page to add. */
+export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number): boolean {
   const at = isoUtc(nowMs);
   // All branches get their open orders before any branch gets ended orders.
   const snapshot = sqlOf(db).row<Snapshot>(
     `SELECT branch, snapshot_stage AS stage, snapshot_seq AS seq, snapshot_after AS after FROM feed_branches
-     WHERE snapshot_stage IS NOT NULL AND branch = coalesce(?, branch)
+     WHERE snapshot_stage IS NOT NULL
      ORDER BY instr('${STAGES.join(' ')}', snapshot_stage), branch LIMIT 1`,
-    only ?? null,
   );
   if (!snapshot) return addChanges(db, hasRoom, at);
   const { branch, stage } = snapshot;
@@ -98,11 +94,11 @@ function underWay(db: Database.Database, branch: string): number[] {
   );
 }
 
-/** Returns whether there is a page to add to any feed, or to the feed of branch `only`. */
-export function hasPage(db: Database.Database, hasRoom: HasRoom, only?: string): boolean {
+/** Returns whether there is a page to add to any feed. */
+export function hasPage(db: Database.Database, hasRoom: HasRoom): boolean {
   const underWay = `SELECT 1 FROM feed_branches INDEXED BY feed_branches_in_snapshot
-    WHERE snapshot_stage IS NOT NULL AND branch = coalesce(?, branch)`;
-  return sqlOf(db).row(underWay, only ?? null) !== undefined || changedBranches(db, hasRoom).length > 0;
+    WHERE snapshot_stage IS NOT NULL`;
+  return sqlOf(db).row(underWay) !== undefined || changedBranches(db, hasRoom).length > 0;
 }
 
 /** Adds one page of orders to a snapshot: in stage `open` open orders, oldest first; later the others, newest first. */

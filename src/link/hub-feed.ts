@@ -132,31 +132,15 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
 const ENTRY = `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM feed_branches b WHERE b.branch = feed.branch), (SELECT epoch FROM hub)) AS epoch,
   n, kind, order_id AS orderId, body`;
 
-/** Returns a branch's entries after number `n`, published or not. */
-export function entriesAfter(db: Database.Database, branch: string, n: number, limit: number): FeedEntry[] {
-  const sql = `${ENTRY} FROM feed WHERE branch = ? AND n > ? ORDER BY n LIMIT ?`;
-  return sqlOf(db).rows<FeedEntry>(sql, branch, n, limit);
-}
-
-/**
- * Returns the number before a branch's newest snapshot, or the newest number of its feed if there is no
- * snapshot.
- */
-export function newestSnapshot(db: Database.Database, branch: string): number {
-  const sql = `SELECT coalesce((SELECT max(n) - 1 FROM feed WHERE branch = @branch AND kind = 'snapshot-begin'),
-    (SELECT last_n FROM feed_branches WHERE branch = @branch), 0)`;
-  return sqlOf(db).value<number>(sql, { branch }) ?? 0;
-}
-
 /**
  * Returns the oldest entries to publish; those of one branch keep their order. If all are of one branch, up to half are
- * replaced by entries of others. `own`, the branch on the hub's machine, is left out; it reads its feed directly.
+ * replaced by entries of others.
  */
-export function unpublished(db: Database.Database, limit: number, own = ''): FeedEntry[] {
+export function unpublished(db: Database.Database, limit: number): FeedEntry[] {
   const waiting = (other: string, most: number) =>
     sqlOf(db).rows<FeedEntry>(
-      `${ENTRY} FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch NOT IN (?, ?) ORDER BY feed_id LIMIT ?`,
-      ...[own, other, most],
+      `${ENTRY} FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch <> ? ORDER BY feed_id LIMIT ?`,
+      ...[other, most],
     );
   const first = waiting('', limit);
   const [{ branch } = { branch: '' }] = first;

@@ -106,9 +106,6 @@ export interface InvitedBranch {
   refused: Refused | null;
 }
 
-/** Stands in place of a public key for the shop on the hub's machine, which does not connect to the server. */
-const NO_KEY = 'own';
-
 /** Interval at which changed reports of branches are written to state.db, all in one transaction. */
 const REPORTS_EVERY_MS = 3_000;
 /** Interval at which all reports are written, changed or not, with the times at which they arrived. */
@@ -139,9 +136,7 @@ function isOfAnother(
   configured: readonly ConfiguredName[],
   rows: readonly InvitedBranch[],
 ): boolean {
-  const isOwn = row.publicKey === NO_KEY;
-  if (isOwn || row.subsidiaryId === null || subsidiaryId === null || row.subsidiaryId === subsidiaryId)
-    return false;
+  if (row.subsidiaryId === null || subsidiaryId === null || row.subsidiaryId === subsidiaryId) return false;
   const isSettled = (each: ConfiguredName) =>
     rows.some((known) => known.name === each.name && known.subsidiaryId === each.subsidiaryId);
   return (
@@ -220,57 +215,13 @@ export class HubRows {
   usersOfServer(nowMs: number): ServerBranch[] {
     const sql = `SELECT branch, public_key AS publicKey, iif(expires_at > @now, invited_key, NULL) AS invitedKey
       FROM hub_branches
-      WHERE public_key IS NOT @own AND (public_key IS NOT NULL OR expires_at > @now) ORDER BY branch`;
-    return storing(() => sqlOf(this.#db).rows<ServerBranch>(sql, { own: NO_KEY, now: isoUtc(nowMs) }));
+      WHERE public_key IS NOT NULL OR expires_at > @now ORDER BY branch`;
+    return storing(() => sqlOf(this.#db).rows<ServerBranch>(sql, { now: isoUtc(nowMs) }));
   }
 
   /** Returns the name of the branch with this permanent id, or the id itself if it is unknown. */
   nameOf(branch: string): string {
     return this.branches().find((each) => each.branch === branch)?.name ?? branch;
-  }
-
-  /** Returns the permanent id of the shop on the hub's machine, or undefined if there is none. */
-  ownStore(): string | undefined {
-    return this.branches().find(({ publicKey }) => publicKey === NO_KEY)?.branch;
-  }
-
-  /**
-   * Makes this branch the shop on the hub's machine; undefined means that there is none. The shop that was there before
-   * loses its access and must join like any other branch. A branch of another name keeps its key.
-   */
-  joinOwnStore(own: Pick<NamedBranch, 'branch' | 'name'> | undefined, nowMs: number): void {
-    const sql = sqlOf(this.#db);
-    storing(() =>
-      sql.transaction(() => {
-        const leave = `UPDATE hub_branches SET public_key = NULL, joined_at = NULL, seen_at = NULL, report = NULL
-          WHERE public_key = ? AND branch <> ?`;
-        sql.run(leave, NO_KEY, own?.branch ?? '');
-        if (!own) return;
-        sql.run(
-          `INSERT INTO hub_branches (branch, name, public_key, joined_at) VALUES (@branch, @name, @key, @at)
-           ON CONFLICT (branch) DO UPDATE SET public_key = @key, invited_key = NULL, expires_at = NULL,
-             closed_at = NULL, joined_at = @at, seen_at = NULL, report = NULL
-             WHERE public_key IS NOT @key AND coalesce(name, branch) = @name`,
-          { branch: own.branch, name: own.name, key: NO_KEY, at: isoUtc(nowMs) },
-        );
-      }),
-    );
-  }
-
-  /**
-   * Returns the stored entry of the shop on the hub's machine if the configuration has the same subsidiary id under a
-   * new name. Returns undefined if another branch has the old or the new name.
-   */
-  formerOwnStore(
-    { name, subsidiaryId }: Pick<InvitedBranch, 'name' | 'subsidiaryId'>,
-    configured: readonly Pick<InvitedBranch, 'name'>[],
-  ): InvitedBranch | undefined {
-    const rows = this.branches();
-    const isTaken = rows.some((each) => each.name === name && (each.publicKey ?? each.invitedKey) !== null);
-    const own = rows.find((each) => each.publicKey === NO_KEY);
-    const isSame = own && subsidiaryId !== null && own.subsidiaryId === subsidiaryId;
-    const isGone = !configured.some((each) => each.name === own?.name);
-    return isSame && isGone && !isTaken ? own : undefined;
   }
 
   /** Returns the newest feed number that the branch reported to this process; 0 if none. */
@@ -287,9 +238,7 @@ export class HubRows {
     return {
       serverConfig: this.serverConfig() ?? null,
       branches: rows.flatMap(({ branch, name, subsidiaryId, publicKey, joinedAt }) =>
-        publicKey === null || publicKey === NO_KEY
-          ? []
-          : [{ branch, name, subsidiaryId, publicKey, joinedAt }],
+        publicKey === null ? [] : [{ branch, name, subsidiaryId, publicKey, joinedAt }],
       ),
       closed: rows.flatMap(({ branch, name, subsidiaryId, closedAt }) =>
         closedAt === null ? [] : [{ branch, name, subsidiaryId, closedAt }],
@@ -336,7 +285,6 @@ export class HubRows {
       const before = rows.find(
         (known) =>
           known.publicKey !== null &&
-          known.publicKey !== NO_KEY &&
           subsidiaryId !== null &&
           known.subsidiaryId === subsidiaryId &&
           !configured.some((other) => isSame(known, other)),

@@ -19,13 +19,11 @@ import {
   areNamesNew,
   beginHub,
   bookWaiting,
-  entriesAfter,
   type FeedBranch,
   hasSettled,
   hasWaitingAcks,
   ingestChanges,
   nameInCatalog,
-  newestSnapshot,
   notePublished,
   noteStream,
   pruneFeed,
@@ -45,7 +43,7 @@ import {
   snapshotAhead,
   uplinkState,
 } from './hub-hello.ts';
-import type { HubRows, NamedBranch } from './hub-state.ts';
+import type { HubRows } from './hub-state.ts';
 import {
   CHANGES,
   COPY,
@@ -98,8 +96,6 @@ export interface HubOptions {
   announcement?: () => Announcement;
   /** Called when a branch's changes were queued. */
   onQueued: () => void;
-  /** The branch on the hub's machine, which reads its feed without the server; undefined if there is none. */
-  ownStore?: NamedBranch | undefined;
   /** Keeps copies of the branches' backups. If left out, none are kept. */
   copies?: CopyStore;
   clock: Clock;
@@ -153,8 +149,7 @@ export class Hub {
 
   /** Updates the feeds for the configured branches. Must be called before all other methods. */
   async begin(): Promise<void> {
-    const { mirror, branches, rows, ownStore, clock } = this.#options;
-    rows.joinOwnStore(ownStore, clock.nowMs());
+    const { mirror, branches, rows, clock } = this.#options;
     this.#branches = branches();
     for (const { branch, subsidiaryId } of this.#fed()) rows.noteSubsidiary(branch, subsidiaryId);
     await mirror.write((db) => beginHub(db, this.#fed(), clock.nowMs()));
@@ -200,13 +195,12 @@ export class Hub {
    * published again, and updates the alarms.
    */
   async check(): Promise<void> {
-    const { link, branches, mirror, rows, ownStore, clock, log } = this.#options;
+    const { link, branches, mirror, rows, clock, log } = this.#options;
     this.#announcement = this.#options.announcement?.() ?? null;
     // A branch was renamed, closed or invited after the last check.
     if (!isDeepStrictEqual(branches(), this.#branches)) await this.begin();
     await this.catchUp();
-    const fed = this.#fed().filter(({ branch }) => branch !== ownStore?.branch);
-    const stream = await link.prepare(fed.map(({ branch }) => branch));
+    const stream = await link.prepare(this.#fed().map(({ branch }) => branch));
     if (await mirror.write((db) => noteStream(db, stream, rows.branches(), clock.nowMs()))) {
       this.#misuse.notePlace();
       log.info({}, 'the nats-server keeps messages in a new place; what branches lack is said again');
@@ -268,9 +262,9 @@ export class Hub {
 
   /** Publishes waiting entries, or adds the next page to the feeds if none wait. Returns true if there may be more. */
   async publish(): Promise<boolean> {
-    const { mirror, link, rows, ownStore, clock } = this.#options;
+    const { mirror, link, rows, clock } = this.#options;
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
-    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT, ownStore?.branch));
+    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT));
     if (entries.length === 0) {
       const roomIn = (db: Database.Database) => (branch: string) =>
         this.#room.has(db, branch, rows.markOf(branch));
@@ -288,30 +282,6 @@ export class Hub {
     );
     await mirror.write((db) => notePublished(db, entries));
     return true;
-  }
-
-  /** Returns the feed number after which the branch on the hub's machine continues. */
-  feedPlace(branch: string, { epoch, mark }: Pick<Hello, 'epoch' | 'mark'>): number {
-    const { mirror } = this.#options;
-    return mirror.read((db) => (epoch === epochOf(db, branch) ? mark : newestSnapshot(db, branch)));
-  }
-
-  /** Returns the next entries for the branch on the hub's machine, which reads its feed without the server. */
-  async entriesAfter(branch: string, n: number): Promise<DownMessage[]> {
-    const { mirror, rows, clock } = this.#options;
-    if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
-    const entries = mirror.read((db) => entriesAfter(db, branch, n, IN_FLIGHT));
-    if (entries.length > 0) return this.#composed(entries);
-    const roomIn = (db: Database.Database) => (name: string) =>
-      name === branch && this.#room.has(db, name, rows.markOf(name));
-    if (!mirror.read((db) => hasPage(db, roomIn(db), branch))) return [];
-    await mirror.write((db) => addPage(db, roomIn(db), clock.nowMs(), branch));
-    return this.#composed(mirror.read((db) => entriesAfter(db, branch, n, IN_FLIGHT)));
-  }
-
-  /** Records that the branch on the hub's machine has applied the entries. */
-  async noteTaken(entries: readonly DownMessage[]): Promise<void> {
-    await this.#options.mirror.write((db) => notePublished(db, entries));
   }
 
   async #composed(entries: readonly FeedEntry[]): Promise<DownMessage[]> {

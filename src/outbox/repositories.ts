@@ -21,8 +21,6 @@ interface MirrorStoresOptions {
   branches: readonly Branch[];
   /** See `BranchDirectory`. */
   areApart?: boolean;
-  /** Branch of changes that name no branch; left out if there is only one branch. */
-  own?: Branch | undefined;
   /** Name of this branch at its hub; left out if there is no hub. */
   ownName?: string | undefined;
   /** Zone of counts' times that name none. Without it, such a time is refused. */
@@ -63,7 +61,6 @@ export class Stores {
     {
       branches,
       areApart,
-      own,
       ownName,
       timezone,
       clock,
@@ -77,7 +74,7 @@ export class Stores {
     this.clock = clock;
     this.#branches = branches;
     this.lookup = new MirrorCatalog({ db, branches });
-    const directory = branchDirectory(branches, areApart, own);
+    const directory = branchDirectory(branches, areApart);
     const options = {
       db,
       clock,
@@ -123,7 +120,7 @@ export class MirrorStores {
 
   constructor(options: MirrorStoresOptions) {
     this.#options = options;
-    this.directory = branchDirectory(options.branches, options.areApart, options.own);
+    this.directory = branchDirectory(options.branches, options.areApart);
     this.clock = options.clock;
   }
 

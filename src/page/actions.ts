@@ -12,7 +12,7 @@ import {
 } from './api.ts';
 import type { Caller } from './calls.ts';
 import type { Decision, OutboxTab, PageState, Stage, Store } from './state.ts';
-import { programAtHub, speechOf } from './words/language.ts';
+import { speechOf } from './words/language.ts';
 
 /** What a person can do on the page. */
 export type Actions = ReturnType<typeof pageActions>;
@@ -100,7 +100,7 @@ function keyActions({ api, store, watch }: Around) {
   let waiting: (() => void) | undefined;
   const show = (fault: 'key.wrong' | 'key.no-screen' | 'key.missing' | null, isChecking = false) => {
     const { status } = store.state;
-    const command = status ? `${programAtHub(status.commands)} key --show` : api.keyCommand;
+    const command = status ? `${status.commands.tillsync} key --show` : api.keyCommand;
     store.set({ dialog: { kind: 'key', fault, isChecking, command } });
   };
   const forget = () => {

@@ -42,11 +42,8 @@ export class Api {
   shop: string | null = null;
   #key: string | null;
   readonly #keep: KeepKey;
-  readonly #base: string;
 
-  /** `base` is the path prefix, such as `/store` for the shop on the hub's machine. */
-  constructor(key: string | null, keep: KeepKey, base = '') {
-    this.#base = base;
+  constructor(key: string | null, keep: KeepKey) {
     this.#key = key;
     this.#keep = keep;
   }
@@ -98,7 +95,7 @@ export class Api {
     const headers: Record<string, string> = { accept };
     if (this.#key !== null) headers['x-api-key'] = headerText(this.#key);
     try {
-      return await fetch(`${this.#base}/v1${path}`, {
+      return await fetch(`/v1${path}`, {
         ...init,
         headers,
         cache: 'no-store',

@@ -47,15 +47,11 @@ const store = new Store(
     syncDialog(state);
   },
 );
-const api = new Api(
-  keptKey(),
-  (key, forGood) => {
-    sessionStorage.removeItem(KEY);
-    localStorage.removeItem(KEY);
-    if (key !== null) (forGood ? localStorage : sessionStorage).setItem(KEY, key);
-  },
-  location.pathname.replace(/\/$/, ''),
-);
+const api = new Api(keptKey(), (key, forGood) => {
+  sessionStorage.removeItem(KEY);
+  localStorage.removeItem(KEY);
+  if (key !== null) (forGood ? localStorage : sessionStorage).setItem(KEY, key);
+});
 const caller = new Caller(store, (orderId) => actions.showOrder(orderId), watch);
 const actions: Actions = pageActions({
   api,

@@ -3,8 +3,6 @@ import { basename, join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { openState } from '../app/state.ts';
 import { RUNNING, storagePaths } from '../app/storage.ts';
-import { ownStoreConfig } from '../config/config.ts';
-import type { Config } from '../config/config-type.ts';
 import { companyHost } from '../config/roles.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import { freeName, openWhenFree, stampOf } from '../core/files.ts';
@@ -20,18 +18,12 @@ import { checkMirrorCopy, swapDatabase } from './restored-mirror.ts';
 const SUFFIX = '.before-upgrade';
 const STATE_MODE = 0o600;
 
-/** What was done in one storage directory. */
-export interface RestoredDirectory {
+export interface BeforeUpgradeReport {
   directory: string;
   /** Result for the mirror; null if this version can read the mirror, which then stays. */
   mirror: RestoreReport | null;
   /** Path of the newer state.db; null if this version can read state.db, which then stays. */
   stateKeptAt: string | null;
-}
-
-export interface BeforeUpgradeReport extends RestoredDirectory {
-  /** At a hub that stands in a shop: what was done in that shop's directory; null elsewhere. */
-  ownStore: RestoredDirectory | null;
 }
 
 /**
@@ -41,12 +33,7 @@ export interface BeforeUpgradeReport extends RestoredDirectory {
  * Throws `usage` if the daemon runs or no database is newer, `not-found` without a copy, `storage-…`.
  */
 export async function restoreBeforeUpgrade(options: RestoreOptions): Promise<BeforeUpgradeReport> {
-  const { config } = options;
-  const main = await newerIn(config, options);
-  const ownConfig = ownStoreConfig(config);
-  const own =
-    ownConfig && existsSync(ownConfig.storage.directory) ? await newerIn(ownConfig, options) : undefined;
-  const newer = [...main.newer, ...(own?.newer ?? [])];
+  const newer = await newerFiles(options);
   if (newer.length === 0) {
     throw new TillsyncError(
       'usage',
@@ -62,28 +49,6 @@ export async function restoreBeforeUpgrade(options: RestoreOptions): Promise<Bef
       hint: 'Install the newer version again, or restore a backup: {tillsync} restore FILE',
     });
   }
-  return { ...(await restoreNewer(main)), ownStore: own ? await restoreNewer(own) : null };
-}
-
-interface NewerFiles extends RestoreOptions {
-  /** Paths of the databases that this version cannot read. */
-  newer: string[];
-}
-
-async function newerIn(config: Config, options: RestoreOptions): Promise<NewerFiles> {
-  const { clock } = options;
-  const { mirror, state } = storagePaths(config.storage.directory);
-  // Waits until the files are free, because a POS that opens or closes the mirror locks it for a moment.
-  const isMirrorNewer = await isNewer(clock, () => openMirror({ path: mirror, clock }));
-  const isStateNewer = await isNewer(clock, () => openState({ path: state, clock }));
-  return {
-    ...options,
-    config,
-    newer: [...(isMirrorNewer ? [mirror] : []), ...(isStateNewer ? [state] : [])],
-  };
-}
-
-async function restoreNewer({ newer, ...options }: NewerFiles): Promise<RestoredDirectory> {
   const { directory } = options.config.storage;
   const { mirror, state } = storagePaths(directory);
   const stateKeptAt = newer.includes(state) ? restoreState(state, directory, options.clock) : null;
@@ -92,6 +57,15 @@ async function restoreNewer({ newer, ...options }: NewerFiles): Promise<Restored
     stateKeptAt,
     mirror: newer.includes(mirror) ? await restoreMirror(mirror, options) : null,
   };
+}
+
+/** Returns the paths of the databases that this version cannot read. */
+async function newerFiles({ config, clock }: RestoreOptions): Promise<string[]> {
+  const { mirror, state } = storagePaths(config.storage.directory);
+  // Waits until the files are free, because a POS that opens or closes the mirror locks it for a moment.
+  const isMirrorNewer = await isNewer(clock, () => openMirror({ path: mirror, clock }));
+  const isStateNewer = await isNewer(clock, () => openState({ path: state, clock }));
+  return [...(isMirrorNewer ? [mirror] : []), ...(isStateNewer ? [state] : [])];
 }
 
 async function isNewer(clock: Clock, open: () => { close(): unknown }): Promise<boolean> {

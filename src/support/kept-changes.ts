@@ -1,5 +1,5 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { configuredBranches, ownBranch } from '../app/read-only-services.ts';
+import { configuredBranches } from '../app/read-only-services.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch, isHub } from '../config/roles.ts';
 import type { Clock } from '../core/time.ts';
@@ -30,7 +30,6 @@ export function keepNewest(
       clock,
       areApart: isHub(config),
       branches: configuredBranches(config),
-      own: ownBranch(config),
       ownName: isBranch(config) ? config.link.branch : undefined,
     });
     let rows = given;

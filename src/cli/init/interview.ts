@@ -1,10 +1,10 @@
 import { checkGroup } from '../../app/storage.ts';
 import type { BranchConfig } from '../../config/config-type.ts';
 import type { AskedKey, ConfigDraft } from '../../config/edit.ts';
-import { configuredNames, type ROLES } from '../../config/roles.ts';
+import type { ROLES } from '../../config/roles.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { SAMPLE_BASE_URL } from '../../config/source.ts';
-import { formatCommands, hasCode, TillsyncError } from '../../core/errors.ts';
+import { formatCommands, hasCode, type TillsyncError } from '../../core/errors.ts';
 import { parseTokenInput } from '../auth.ts';
 import { type ListenKey, setTimeZone } from './machine.ts';
 import { branchName, type SetUp } from './set-up.ts';
@@ -34,12 +34,12 @@ const ALL = [
   'backups',
   'group',
 ] as const;
-export type Step = (typeof ALL)[number] | 'store';
+export type Step = (typeof ALL)[number];
 
 /** Questions of each role, in order. A branch has none about the platform, because only its hub calls the platform. */
 const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
   store: ALL,
-  hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'customers', 'backups', 'group'],
+  hub: ALL,
   branch: ['local', 'timezone', 'backups', 'group'],
 };
 
@@ -87,7 +87,6 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
         while (!(await this.#hasTokens()));
       },
       branches: () => this.#askBranches(),
-      store: () => this.#askStore(),
       callbacks: () => this.#askCallback(),
       local: () => this.#askLocal(),
       timezone: () => this.#askTimeZone(),
@@ -248,22 +247,6 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
       if (isSound) branches = wanted;
       else this.#draft.setBranches(branches);
     }
-  }
-
-  /** Asks for the shop on the hub's machine. Only a hub has this question. */
-  async #askStore(): Promise<void> {
-    const names = configuredNames(this.#draft.branches()).map(({ name }) => name);
-    await this.#ask(
-      'hub.store',
-      'The shop in which this machine stands (optional)',
-      `One of ${names.join(', ')}: its POS then reads its own orders alone, in store/. Enter keeps what stands\nthere; - for none.`,
-      (store) => {
-        if (store !== '' && !names.includes(store)) {
-          throw new TillsyncError('usage', `${store} is none of the branches: ${names.join(', ')}.`);
-        }
-        this.#draft.set('hub.store', store);
-      },
-    );
   }
 
   async #askCallback(): Promise<void> {

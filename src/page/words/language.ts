@@ -78,12 +78,9 @@ export function speechOf(language: Language, preferred: readonly string[], timez
       const { message, remedy } = finding;
       const known = language === 'es' ? spanishFinding(finding) : undefined;
       if (!known) return { message, remedy };
-      // A remedy of the own store may name a command of the hub, which takes no `--own-store`.
-      const isOfHub = !remedy.includes(commands.tillsync);
-      const tillsync = isOfHub ? programAtHub(commands) : commands.tillsync;
       return {
         message: known.message,
-        remedy: remedy === '' ? '' : withValues(known.remedy, { ...commands, tillsync }),
+        remedy: remedy === '' ? '' : withValues(known.remedy, { ...commands }),
       };
     },
     branch(code, message) {
@@ -144,22 +141,15 @@ const INNER = '(?: [a-z]{3,}(?=[ .,;]|$))?';
 const OPTIONS = '(?: --[a-z-]+(?: [a-z]+)?)*';
 const PLACEHOLDER = '(?: [A-ZÑ]{2,})?';
 
-const OWN_STORE = ' --own-store';
-
-/** Returns the beginning of a command that takes no `--own-store`, such as `tillsync key`. */
-export function programAtHub({ tillsync }: TypedWords): string {
-  return tillsync.endsWith(OWN_STORE) ? tillsync.slice(0, -OWN_STORE.length) : tillsync;
-}
-
 /**
  * Splits a text at its commands: `see tillsync hooks test NAME, then …` → `['see ', 'tillsync hooks test NAME', ',
  * then …']`. Every second part is a command.
  */
 export function splitCommands(text: string, commands: TypedWords): string[] {
-  const { tillsync: _program, storage: _storage, ...others } = commands;
+  const { tillsync, storage: _storage, ...others } = commands;
   const whole = Object.values(others).map(literal).join('|');
   const first = COMMAND_WORDS.replaceAll(' ', '|');
-  const typed = `${literal(programAtHub(commands))}(?:${OWN_STORE})? (?:${first})${INNER}${OPTIONS}${PLACEHOLDER}`;
+  const typed = `${literal(tillsync)} (?:${first})${INNER}${OPTIONS}${PLACEHOLDER}`;
   return text.split(new RegExp(`(${whole}|${typed})(?=[ .,;]|$)`));
 }
 

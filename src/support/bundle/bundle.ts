@@ -17,8 +17,6 @@ import { logSections, machineSections, mirrorSections, type Section, stateSectio
 export interface BundleOptions {
   /** Path given with `--config`; undefined if the option is left out. */
   file: string | undefined;
-  /** True for the shop on the hub's machine (`hub.store`). */
-  isOwnStore?: boolean | undefined;
   env: Environment;
   clock: Clock;
   random: Random;
@@ -57,8 +55,8 @@ const PEOPLE_LEFT_OUT =
  * error.
  */
 export async function collectBundle(options: BundleOptions): Promise<Bundle> {
-  const { file, env, isOwnStore, withCustomerData, signal } = options;
-  const source = { file, env, isOwnStore };
+  const { file, env, withCustomerData, signal } = options;
+  const source = { file, env };
   const setup = readSetup(source);
   // If the secrets are invalid, the configuration may still be valid, so it is read without them.
   const read = 'config' in setup ? setup : readConfig(source);

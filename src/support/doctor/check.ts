@@ -36,7 +36,6 @@ export const CHECK_TITLES = {
   'hub.certificate': 'Certificate for branches',
   'hub.way': 'Way between hub and branches',
   'hub.branches': 'Branches',
-  'hub.store': 'Files of the own shop',
   alarms: 'Other alarms',
   'alarms.heartbeat': 'Heartbeat',
   'platform.network': 'Way to the platform',

@@ -1,8 +1,7 @@
 import { programVersion, unitOf } from '../../app/installation.ts';
 import { configuredBranches } from '../../app/read-only-services.ts';
 import { openServices, type Services } from '../../app/services.ts';
-import { LEFT_STORE, leftStore, storagePaths } from '../../app/storage.ts';
-import { ownStoreConfig } from '../../config/config.ts';
+import { storagePaths } from '../../app/storage.ts';
 import type { Config } from '../../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../../config/roles.ts';
 import { isSetUp } from '../../config/source.ts';
@@ -29,7 +28,6 @@ import {
   outcomeOfFindings,
   since,
   skipped,
-  warned,
   well,
 } from './check.ts';
 import { databaseOutcome, diskOutcome, filesOutcome, readersNow } from './files.ts';
@@ -140,9 +138,6 @@ const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
 /** Whether a check applies to this kind of store. */
 function concerns(id: CheckId, config: Config | undefined): boolean {
   if (/^hub\.(server|certificate|branches)$/.test(id)) return config !== undefined && isHub(config);
-  if (id === 'hub.store') {
-    return config !== undefined && (config.hub.store !== '' || leftStore(config) !== undefined);
-  }
   return !/^hub/.test(id) || (config !== undefined && (isBranch(config) || isHub(config)));
 }
 
@@ -247,9 +242,9 @@ class Examination {
     };
   }
 
-  /** Returns the checks of a hub's nats-server, branches and own shop, and of the way between hub and branches. */
+  /** Returns the checks of a hub's nats-server and branches, and of the way between hub and branches. */
   #ofHub(): Partial<Record<CheckId, Check>> {
-    const { setup, clock, signal, offline } = this.#o;
+    const { clock, signal, offline } = this.#o;
     const config = this.#config;
     const { nats, publicUrl } = config.hub;
     let own: Promise<Seen> | undefined;
@@ -273,20 +268,6 @@ class Examination {
         const invited = state.hub.branches();
         return branchesOutcome(mirror.read((db) => branchBoard(db, names, invited, clock.nowMs())));
       }),
-      'hub.store': async () => {
-        const own = ownStoreConfig(config);
-        const left = leftStore(config);
-        if (left !== undefined) {
-          return warned(
-            LEFT_STORE,
-            `Have its POS use ${config.storage.directory}, then: sudo rm -r ${left}`,
-            { left },
-          );
-        }
-        if (!own) return skipped('The hub stands in no shop.');
-        const { directory, group } = own.storage;
-        return filesOutcome({ directory, group, configFile: setup.file, running: await this.#running() });
-      },
       'hub.way': async () => {
         if (offline) return skipped('Not tried: --offline.');
         if (isBranch(config)) return this.#wayOfBranch();
