@@ -232,6 +232,20 @@ export function actAsStorageUser(options: StorageUserOptions): void {
   process.seteuid?.(owner.uid);
 }
 
+/** Runs steps in which root may act as another user, and is root again afterwards. */
+export async function rootAfter<T>(steps: () => Promise<T>): Promise<T> {
+  const groups = process.getgroups?.() ?? [];
+  try {
+    return await steps();
+  } finally {
+    if (isActing()) {
+      process.seteuid?.(0);
+      process.setegid?.(0);
+      process.setgroups?.(groups);
+    }
+  }
+}
+
 /**
  * Runs one step as root if root acts as another user, else as the present user. The step must be synchronous, because
  * the whole process is root meanwhile. A program started in the step stays root.

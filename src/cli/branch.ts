@@ -1,109 +1,16 @@
 import { configuredNames } from '../config/roles.ts';
-import { asTillsyncError, counted, formatCommands, TillsyncError, whenFree } from '../core/errors.ts';
-import { isoUtc, localTimes, parseDurationMs } from '../core/time.ts';
+import { counted, formatCommands, TillsyncError, whenFree } from '../core/errors.ts';
+import { isoUtc, localTimes } from '../core/time.ts';
 import type { UnassignedOrder } from '../link/assign.ts';
+import { add } from './add-branch.ts';
 import { bundle, doctor, NAME, status } from './ask-branch.ts';
 import { EXIT } from './cli.ts';
 import { type CommandTools, command, group } from './command.ts';
 import { requireBranch, withHub } from './hub.ts';
+import { invite, tellServer } from './invite.ts';
 import { table, when } from './table.ts';
 
-const INVITATION = { defaultMs: 3_600_000, minMs: 60_000, maxMs: 30 * 86_400_000 };
 const UNASSIGNED_MAX = 20;
-
-/** Reconfigures the NATS server, even if no daemon runs. Returns '' or, if that is impossible, a line of advice. */
-async function tellServer(
-  rows: CommandTools['services']['state']['hub'],
-  { hub }: CommandTools['config'],
-  nowMs: number,
-): Promise<string> {
-  const { ServerKeeper } = await import('../link/server-file.ts');
-  try {
-    await new ServerKeeper(rows, hub).look(nowMs);
-    return '';
-  } catch (error) {
-    return `The nats-server has not heard of it yet, and does when it runs: ${asTillsyncError(error).message}\n`;
-  }
-}
-
-const invite = command({
-  description: 'Invite a branch: prints one line that its tillsync joins with, once and within an hour',
-  examples: ['branch invite B1', 'branch invite B1 --for 3d', 'branch invite B1 --json'],
-  argument: NAME,
-  options: {
-    '--for <time>': 'how long the line is good, from 1m to 30d (default: 1h)',
-    '--was <name>': 'what its machine calls itself, where the hub lost all and the branch was renamed before',
-  },
-  more: '\nThe line is a secret: whoever has it first is the branch. One that works goes on with its key until a machine\nhas joined with the new line; to end that key at once: tillsync branch remove NAME',
-  run: (call) =>
-    withHub(call, async ({ services: { state, stores }, config, note }) => {
-      const { branch: named, name: branch } = requireBranch(config, state.hub, call.argument);
-      const id = idOfInvited(state.hub, { named, branch, was: call.options.was });
-      const goodForMs = goodFor(call.options.for);
-      const place = state.hub.serverConfig();
-      if (!place) {
-        throw new TillsyncError(
-          'config-invalid',
-          'The configuration of the nats-server was not written yet.',
-          {
-            hint: 'Write it first: {tillsync} hub server-config',
-          },
-        );
-      }
-      const { newKey } = await import('../link/nats.ts');
-      const { invitationText } = await import('../link/server-config.ts');
-      const { readAuthorities } = await import('../link/server-look.ts');
-      const { seed, publicKey } = await newKey();
-      const expiresAtMs = call.cli.clock.nowMs() + goodForMs;
-      const url = config.hub.publicUrl || config.hub.nats;
-      const ca = place.tls?.caFile == null ? null : readAuthorities(place.tls.caFile);
-      await whenFree(call.cli.clock, () => state.hub.invite(id, publicKey, expiresAtMs, branch));
-      if (id !== named) {
-        const { keepRoute } = await import('../link/assign.ts');
-        await stores.write(({ db }) => keepRoute(db, id, id));
-      }
-      const expiresAt = isoUtc(expiresAtMs);
-      const invitation = invitationText({ hub: url, branch: id, seed, ca, expiresAt });
-      await note({ action: 'branch.invite', subject: `branch ${branch}`, detail: `until ${expiresAt}` });
-      const behind = await tellServer(state.hub, config, call.cli.clock.nowMs());
-      return {
-        json: { branch, hub: url, invitation, expiresAt },
-        text: `${invitation}\n`,
-        below: `At branch ${branch}, before ${expiresAt}:\n  sudo tillsync init --join -\nand paste the line. It is good once. An earlier line of it is worth nothing now.\n${behind}`,
-      };
-    }),
-});
-
-/**
- * Returns the permanent id (the first name) of an invited branch: `named`, or `was` if given, for a hub that lost its
- * rows. With `was`, deletes an invitation under the present name. Throws `usage` if the hub knows the branch already.
- */
-function idOfInvited(
-  rows: CommandTools['services']['state']['hub'],
-  { named, branch, was }: { named: string; branch: string; was: string | undefined },
-): string {
-  if (was === undefined || was === named) return named;
-  const known = rows.branches();
-  const isKnown = known.some((each) => each.name === branch && each.joinedAt !== null);
-  if (!isKnown && !known.some((each) => each.branch === was) && /^[A-Za-z0-9_-]{1,64}$/.test(was)) {
-    rows.forget(branch);
-    return was;
-  }
-  throw new TillsyncError(
-    'usage',
-    `--was ${was} is for a branch that this hub never heard, by a name that it does not know. Nothing was changed.`,
-    { hint: `Leave it out: {tillsync} branch invite ${branch}` },
-  );
-}
-
-function goodFor(text: string | undefined): number {
-  const { defaultMs, minMs, maxMs } = INVITATION;
-  const ms = text === undefined ? defaultMs : parseDurationMs(text);
-  if (ms !== undefined && ms >= minMs && ms <= maxMs) return ms;
-  throw new TillsyncError('usage', `--for ${text} is no time from 1m to 30d.`, {
-    hint: 'Such as: {tillsync} branch invite NAME --for 3d',
-  });
-}
 
 const list = command({
   description:
@@ -347,6 +254,7 @@ const rename = command({
 });
 
 export const branch = group('Invite, list, ask, rename, close and remove the branches of a hub', {
+  add,
   invite,
   list,
   status,

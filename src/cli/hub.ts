@@ -1,9 +1,14 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
+import { actAsStorageUser } from '../app/installation.ts';
+import { loadConfig } from '../config/config.ts';
 import { configuredNames, isHub } from '../config/roles.ts';
+import { configPath, isSetUp } from '../config/source.ts';
 import { formatCommands, TillsyncError, whenFree } from '../core/errors.ts';
 import type { HubRows, NamedBranch, ServerConfigPlace } from '../link/hub-state.ts';
+import { EXIT } from './cli.ts';
 import { type Call, type CommandTools, command, group, withServices } from './command.ts';
+import { isInstalled, restartHub, unitsOf } from './init/machine.ts';
 
 /** Throws `config-invalid` if this is not a hub. */
 function requireHub(config: CommandTools['config']): void {
@@ -40,12 +45,14 @@ const serverConfigCommand = command({
     '--tls-cert <file>': 'PEM file of the certificate, for branches on other machines',
     '--tls-key <file>': 'PEM file of its key',
     '--tls-ca <file>': 'PEM file of the authority that signed it, where machines do not know it',
+    '--no-start': 'leave tillsync-nats and tillsync as they are',
   },
-  more: '\nThe server is tillsync-nats.service of the package tillsync-hub, or: nats-server -c FILE\nIt keeps what it holds beside the file, in jetstream/, encrypted.',
+  more: '\nThe server is tillsync-nats.service of the package tillsync-hub, which is restarted with it, and tillsync too; without\nthe package: nats-server -c FILE. It keeps what it holds beside the file, in jetstream/, encrypted.',
   run: (call) => {
     // Paths become absolute, because the daemon uses them in another working directory.
     const absolute = (file: string) => path.resolve(file);
     const { tlsCert, tlsKey, tlsCa } = call.options;
+    const starting = serviceToStart(call);
     return withHub(call, async ({ services, config }) => {
       if ((tlsCert === undefined) !== (tlsKey === undefined)) {
         throw new TillsyncError('usage', '--tls-cert and --tls-key belong together.');
@@ -70,9 +77,8 @@ const serverConfigCommand = command({
           },
         );
       }
-      const { hubKeys, isOfUnit, isUnitInstalled, START_SERVER, UNIT_FILE, writeServerFile } = await import(
-        '../link/server-file.ts'
-      );
+      const { hubKeys, isOfUnit, isUnitInstalled, SERVER_UNIT, START_SERVER, UNIT_FILE, writeServerFile } =
+        await import('../link/server-file.ts');
       if (tls !== null) {
         const { lookAtCertificate, readPem } = await import('../link/server-look.ts');
         if (tls.caFile !== null) readPem(tls.caFile);
@@ -90,20 +96,40 @@ const serverConfigCommand = command({
       const written = await writeServerFile(services.state.hub, config.hub, call.cli.clock.nowMs());
       const changed = written?.changed ?? false;
       const start = `nats-server -c ${file}`;
+      const service = isOfUnit(file) ? starting : undefined;
+      const isStarted = service !== undefined && (await isInstalled(service, call.cli.env));
+      const fault = isStarted ? await restartHub(service, SERVER_UNIT, call.cli.env) : undefined;
       const typed = isOfUnit(file) ? `${START_SERVER}\n  {restart}` : start;
       const elsewhere =
         isUnitInstalled() && !isOfUnit(file) && !existsSync(UNIT_FILE)
           ? `tillsync-nats reads another file. To have it start this server:\n  {tillsync} hub server-config ${UNIT_FILE}\n`
           : '';
+      const is = `${file} ${changed ? 'is written' : 'is as it has to be'}.`;
+      const told = isStarted
+        ? `${is} ${fault ?? 'tillsync-nats and tillsync were restarted with it.'}\n`
+        : `${is} Start the server with:\n  ${typed}\n${elsewhere}`;
       return {
-        json: { file, changed, start, tls: tls !== null },
-        text: formatCommands(
-          `${file} ${changed ? 'is written' : 'is as it has to be'}. Start the server with:\n  ${typed}\n${elsewhere}`,
-        ),
+        json: { file, changed, start, started: isStarted && fault === undefined, tls: tls !== null },
+        text: formatCommands(told),
+        exit: fault === undefined ? EXIT.done : EXIT.failed,
       };
     });
   },
 });
+
+/**
+ * Returns the services that root restarts with the server's new configuration; undefined if this process restarts none.
+ * Root then only acts as the owner of the storage directory, so that it can restart them.
+ */
+function serviceToStart({ cli, options }: Call<{ start: boolean }>): ReturnType<typeof unitsOf> {
+  if (!options.start || process.getuid?.() !== 0) return undefined;
+  const configFile = configPath(options.config, cli.env);
+  const config = loadConfig({ file: options.config, env: cli.env });
+  const service = unitsOf(configFile);
+  if (service === undefined || !isSetUp(config)) return undefined;
+  actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
+  return service;
+}
 
 /** Does the same as `withServices`, but throws `config-invalid` if this is not a hub. */
 export async function withHub<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {

@@ -99,7 +99,8 @@ async function lineOf(cli: Cli): Promise<string> {
   return text;
 }
 
-function caFileBeside(file: string): string {
+/** Returns the path of the file with the authority of the hub's certificate. */
+export function caFileBeside(file: string): string {
   return path.join(path.resolve(path.dirname(file)), `${path.basename(file, '.toml')}.hub-ca.pem`);
 }
 

@@ -182,7 +182,7 @@ function listeningInodes(table: string, port: number): string[] {
 }
 
 /** Names of the systemd units that run tillsync with one configuration file. */
-interface Service {
+export interface Service {
   unit: string;
   socket: string;
 }
@@ -197,6 +197,12 @@ export function unitsOf(file: string): Service | undefined {
 export async function isInstalled({ unit }: Service, env: Environment): Promise<boolean> {
   const { text } = await execute(env, 'systemctl', 'show', '--property=LoadState', '--value', unit);
   return text.trim() === 'loaded';
+}
+
+/** Whether the unit runs, or is about to. */
+export async function isActive({ unit }: Service, env: Environment): Promise<boolean> {
+  const { text } = await execute(env, 'systemctl', 'show', '--property=ActiveState', '--value', unit);
+  return /^(active|activating|reloading)$/.test(text.trim());
 }
 
 /** Whether a listening process belongs to the service: it is the daemon, or systemd for the socket unit. */
@@ -238,6 +244,22 @@ export async function startAnew(
       const unit = words.includes(service.socket) ? service.socket : service.unit;
       return `systemctl ${words.join(' ')} failed: ${text.trim()} Look at: journalctl -u ${unit} -n 50`;
     }
+  }
+  return undefined;
+}
+
+/** Restarts the nats-server and its hub. Returns the failed step; undefined if none failed. */
+export async function restartHub(
+  { unit }: Service,
+  server: string,
+  env: Environment,
+): Promise<string | undefined> {
+  for (const words of [
+    ['enable', server],
+    ['restart', server, unit],
+  ]) {
+    const { code, text } = await execute(env, 'systemctl', ...words);
+    if (code !== 0) return `systemctl ${words.join(' ')} failed: ${text.trim()}`;
   }
   return undefined;
 }
