@@ -110,7 +110,8 @@ export async function tryListener(
 /** Returns the first port from `from` on that is free and in no other configuration file of the directory. */
 export async function freePortBeside(file: string, host: string, from: number): Promise<number> {
   const directory = dirname(file);
-  const others = readdirSync(directory).filter((name) => name.endsWith('.toml') && name !== basename(file));
+  const names = existsSync(directory) ? readdirSync(directory) : [];
+  const others = names.filter((name) => name.endsWith('.toml') && name !== basename(file));
   const ports = others.flatMap((name) => {
     const text = readFileSync(join(directory, name), 'utf8');
     return [...text.matchAll(/^\s*listen\s*=.*?:(\d+)/gm)].map(([, port]) => Number(port));
