@@ -142,7 +142,7 @@ const DOORS: Record<string, readonly string[]> = {
     'verdict',
   ],
   link: [
-    ...['assign', 'branch', 'branch-copy', 'branch-status', 'copies', 'hub', 'link', 'nats', 'own-store'],
+    ...['assign', 'branch', 'branch-copy', 'branch-status', 'copies', 'hub', 'link', 'nats'],
     'server-config',
     ...['server-file', 'server-look', 'ways'],
   ],
@@ -183,7 +183,7 @@ const BESIDE_THE_DOOR = [
     'orders/order-reader',
     'orders/order-rows',
   ],
-  ...['orders/own-orders', 'orders/placed-lines', 'orders/field-aliases'],
+  ...['orders/placed-lines', 'orders/field-aliases'],
   ...['outbox/call-plan', 'outbox/csv', 'outbox/holding-branches', 'outbox/inbox', 'outbox/intake'],
   ...['outbox/product-reads', 'outbox/queue'],
   'platform/rate-budget',

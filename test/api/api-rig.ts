@@ -116,7 +116,7 @@ export async function openApi(options: ApiRigOptions = {}) {
         orders: { poll: '*/2 * * * *', timezone: 'UTC' },
         storage: { directory: tmpdir(), group: '' },
         shop: { name: 'Corner shop', currency: 'CLP' },
-        hub: { nats: options.isHub ? 'nats://127.0.0.1:4222' : '', store: '' },
+        hub: { nats: options.isHub ? 'nats://127.0.0.1:4222' : '' },
         link: { hub: '' },
         branches: [{ externalId: 'B1', subsidiaryId: 'sub-1' }],
         stock: { holdBackUnbooked: false },

@@ -71,7 +71,7 @@ beforeEach(async () => {
       orders: { poll: '*/2 * * * *', timezone: 'America/Santiago' },
       storage: { directory, group: '' },
       shop: { name: 'Corner shop', currency: 'CLP' },
-      hub: { nats: '', store: '' },
+      hub: { nats: '' },
       branches: [{ externalId: 'B1', subsidiaryId: 'sub-1' }],
       stock: { holdBackUnbooked: false },
       link: { hub: '' },

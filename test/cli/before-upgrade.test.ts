@@ -2,17 +2,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  appendFileSync,
-  copyFileSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
@@ -215,63 +205,4 @@ it('restore --before-upgrade refuses without a newer file, without a copy, and w
   expect(readFileSync(paths.mirror).equals(before)).toBe(true);
   expect((await run(['restore', '--before-upgrade', '--check'])).code).toBe(2);
   expect((await run(['restore'])).code).toBe(2);
-});
-
-/** Makes a hub that stands in a shop, whose own files and the shop's are of a later version. */
-async function upgradedHub() {
-  const hub = await upgradedStore();
-  const { storage, paths } = hub;
-  appendFileSync(
-    path.join(storage, '../config.toml'),
-    '[hub]\nnats = "nats://127.0.0.1:4222"\nstore = "B1"\n[[branches]]\nsubsidiary_id = "sub-1"\nexternal_id = "B1"\n',
-  );
-  const directory = path.join(storage, 'store');
-  mkdirSync(directory);
-  const own = { mirror: path.join(directory, 'mirror.db'), state: path.join(directory, 'state.db') };
-  await openMirror({ path: own.mirror, clock: systemClock }).close();
-  withState(own.state, () => {});
-  for (const file of Object.values(own)) copyFileSync(file, `${file}.before-upgrade`);
-  expect((await hub.run([...STOCK_SET, '--own-store'])).code).toBe(0);
-  for (const { mirror, state } of [paths, own]) {
-    makeNewer(mirror, MIRROR_CHANGES);
-    makeNewer(state, STATE_CHANGES);
-  }
-  return { ...hub, own };
-}
-
-it('at a hub that stands in a shop, the files of that shop are restored too', async () => {
-  const { own, run, json } = await upgradedHub();
-  const { code, document } = await json(['restore', '--before-upgrade']);
-  expect([code, document.stateKeptAt]).toEqual([0, expect.stringContaining('storage/state.db.')]);
-  expect(document.ownStore).toMatchObject({
-    stateKeptAt: expect.stringContaining('store/state.db.'),
-    mirror: { changes: [{ kind: 'stock' }] },
-  });
-  const [{ path: changes }] = document.ownStore.mirror.changes;
-  const [push] = document.advice.filter((line: string) => line.includes(changes));
-  expect(push).toMatch(/push stock \S+ --own-store$/);
-  expect((await run(['push', 'stock', changes, '--own-store'])).code).toBe(0);
-  expect((await run(['status', '--own-store'])).stderr).toBe('');
-  await openMirror({ path: own.mirror, clock: systemClock }).close();
-  withState(own.state, () => {});
-});
-
-it('at a hub that stands in a shop, a copy that is missing there changes nothing, and a second run does the rest', {
-  tags: ['bulk'],
-}, async () => {
-  const { paths, own, run, json } = await upgradedHub();
-  const copy = `${own.mirror}.before-upgrade`;
-  renameSync(copy, `${copy}.away`);
-  const before = Object.values(paths).map((file) => readFileSync(file));
-  const lost = await run(['restore', '--before-upgrade']);
-  expect([lost.code, lost.stderr]).toEqual([1, expect.stringContaining(copy)]);
-  expect(Object.values(paths).map((file) => readFileSync(file))).toEqual(before);
-  renameSync(`${copy}.away`, copy);
-  // As after a kill between the two directories.
-  for (const file of Object.values(paths)) copyFileSync(`${file}.before-upgrade`, file);
-  const { code, document } = await json(['restore', '--before-upgrade']);
-  expect([code, document.mirror, document.stateKeptAt]).toEqual([0, null, null]);
-  expect(document.ownStore.mirror).not.toBeNull();
-  const again = await run(['restore', '--before-upgrade']);
-  expect([again.code, again.stderr]).toEqual([2, expect.stringContaining('of this version')]);
 });

@@ -141,29 +141,6 @@ describe('a person at a terminal', () => {
     expect(stdout).toContain('says all this already');
   });
 
-  test('of a hub is asked too in which of its shops the machine stands', async () => {
-    await script(['--base-url', place.sandbox.url, '--branch', 'sub-1,B1', '--token-stdin'], token());
-    writeFileSync(place.file, place.text().replace(/^nats = ""$/m, 'nats = "nats://127.0.0.1:4222"'));
-    const { code, screen } = await talk(here, [
-      ["platform's API", ''],
-      ['other tokens', ''],
-      ['Keep the branch sub-1 / B1', ''],
-      ['next branch', ''],
-      ['Your own id', ''],
-      ['shop in which this machine stands', 'B9'],
-      ['shop in which this machine stands', 'B1'],
-      ['callbacks (optional)', ''],
-      ['Time zone', ''],
-      ['How long customers', ''],
-      ['recovery phrase?', ''],
-      ['Unix group', ''],
-      ['Write this', ''],
-    ]);
-    expect(code).toBe(0);
-    expect(screen).toContain('B9 is none of the branches: B1.');
-    expect(config()).toMatchObject({ hub: { store: 'B1' } });
-  });
-
   test('who presses Ctrl-C finds the file as it was, and the new tokens kept', async () => {
     const before = place.text();
     const { code, screen } = await talk(here, [

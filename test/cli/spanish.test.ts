@@ -189,7 +189,6 @@ describe('what status says', () => {
       storage: '/s',
       disk: null,
       holdBack: [{ branch: 'B1', isOn: false, missing: ['acknowledgement', 'external_id'] }],
-      ownStore: { branch: 'B1', storage: '/s/store' },
       verdict: verdictOf({
         nowMs: NOW,
         freshness: [],
@@ -225,7 +224,6 @@ central y sucursales:    todavía sin intentos
 Aquí nunca se han guardado tokens.
 
 Sucursal B1: los conteos se envían tal cual, porque su POS todavía no ha confirmado ningún pedido por sí solo y falta su external_id en [[branches]].
-local propio B1: su POS usa /s/store; cómo está: tillsync status --own-store
 
 12 pedidos (3 abiertos), evento más nuevo 40, 2 en cuarentena
 `);

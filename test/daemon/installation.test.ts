@@ -7,14 +7,7 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { createLocalServer } from '../../src/api/server.ts';
 import { healthRoutes } from '../../src/api/status-routes.ts';
 import { findInstallation } from '../../src/app/installation.ts';
-import {
-  formatCommands,
-  sameCommandWithSudo,
-  setInstallation,
-  setOwnStoreCheck,
-  TillsyncError,
-  wordsOf,
-} from '../../src/core/errors.ts';
+import { formatCommands, setInstallation, TillsyncError, wordsOf } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
@@ -83,22 +76,6 @@ describe('commands in texts are as they are typed', () => {
     expect(wordsOf({ ...checkout, configFile: null, runs: 'demo' }).start).toBe(
       'npm run -s tillsync -- demo',
     );
-  });
-
-  test('with --own-store for the shop on the machine of the hub, where the command takes it', () => {
-    setInstallation(() => ({ ...packaged, isOwnStore: true }), ['status'], ['auth']);
-    const text = 'See {tillsync} outbox list; run: {tillsync} auth set, or: {start}';
-    const typed =
-      'See sudo tillsync --own-store outbox list; run: sudo tillsync auth set, or: sudo systemctl start tillsync';
-    expect(formatCommands(text)).toBe(typed);
-    expect(sameCommandWithSudo()).toBe('sudo tillsync --own-store status');
-    setInstallation(() => packaged, ['run'], ['auth']);
-    setOwnStoreCheck(() => true);
-    expect(formatCommands(text)).toBe(typed);
-    setOwnStoreCheck(() => false);
-    expect(formatCommands(text)).toBe(typed.replace(' --own-store', ''));
-    setInstallation();
-    expect(wordsOf({ ...packaged, unit: null, isOwnStore: true }).start).toBe('sudo tillsync run');
   });
 
   test.skipIf(process.geteuid?.() !== 0)('with sudo where a service user owns what is stored', () => {

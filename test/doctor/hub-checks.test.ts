@@ -222,7 +222,7 @@ describe('the certificate for branches', () => {
 
 describe('the way between hub and branches', () => {
   const at4222 = {
-    hub: { nats: 'nats://127.0.0.1:4222', publicUrl: PUBLIC, store: '' },
+    hub: { nats: 'nats://127.0.0.1:4222', publicUrl: PUBLIC },
     link: { hub: '', otherHubs: [], branch: '', caFile: '' },
   };
 

@@ -4,7 +4,6 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, chownSync, existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MAIN, NODE, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
@@ -86,38 +85,6 @@ describe.skipIf(!canChangeUser)('the till under its own Unix user', () => {
 
     const acked = await asTill(['feed', 'ack', String(order.code)]);
     expect(acked).toMatchObject({ code: 0, stdout: '1 orders acknowledged, 0 were before.\n' });
-    await daemon.end('SIGTERM');
-  });
-
-  it('acts on the own shop of a hub with --own-store, and not on the whole company', async () => {
-    place.env.TILLSYNC_HUB_NATS = 'nats://127.0.0.1:9';
-    place.env.TILLSYNC_HUB_STORE = 'B1';
-    place.env.TILLSYNC_BRANCHES = JSON.stringify([
-      { subsidiary_id: 'sub-1', external_id: 'B1' },
-      { subsidiary_id: 'sub-2', external_id: 'B2' },
-    ]);
-    const daemon = await place.run(...AS_DAEMON);
-    const { control } = place.sandbox;
-    const order = control.createOrder({ status: 'payment-approved', subsidiaryId: 'sub-1' });
-    const inStore = (sql: string) => {
-      const db = new Database(path.join(place.storage, 'store/mirror.db'), { readonly: true });
-      try {
-        return db.prepare(sql).all();
-      } finally {
-        db.close();
-      }
-    };
-    const waiting = () =>
-      inStore('SELECT order_id AS id FROM orders WHERE order_id NOT IN (SELECT order_id FROM order_acks)');
-    await until('the order is at the shop', () => waiting().length === 1);
-
-    const acked = await asTill(['feed', 'ack', String(order.code), '--own-store']);
-    expect(acked).toMatchObject({ code: 0, stdout: '1 orders acknowledged, 0 were before.\n' });
-    expect(waiting()).toEqual([]);
-    const words = ['push', 'stock', '-', '--own-store', '--json'];
-    const pushed = await asTill(words, 'externalId,qty,reference\nA-1001-1,17,till-7/89\n');
-    expect(pushed.code, pushed.stderr).toBe(0);
-    expect(inStore('SELECT reference FROM outbox')).toEqual([{ reference: 'till-7/89' }]);
     await daemon.end('SIGTERM');
   });
 

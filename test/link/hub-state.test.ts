@@ -180,12 +180,3 @@ it('a branch that was closed is open again once it is invited', () => {
   rows.invite('B2', 'Unew', BEGAN_MS + 1_000);
   expect(rows.open(all).map(({ name }) => name)).toEqual(['B1', 'B2']);
 });
-
-it("the shop on the hub's machine takes no row of a branch that has another name", () => {
-  const { rows } = hubRows();
-  rows.rename('B2', 'Norte');
-  rows.joinOwnStore({ branch: 'B2', name: 'B2' }, BEGAN_MS);
-  expect(rows.branches().map(({ publicKey }) => publicKey)).toEqual(['UB1', 'UB2']);
-  rows.joinOwnStore({ branch: 'B2', name: 'Norte' }, BEGAN_MS);
-  expect(rows.ownStore()).toBe('B2');
-});

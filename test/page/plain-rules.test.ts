@@ -92,13 +92,12 @@ describe('words', () => {
       'Cambios que la plataforma rechazó.',
     );
     const tomorrow = { ...finding, code: 'of.tomorrow' as FindingCode };
-    const ofStore = { ...COMMANDS, tillsync: 'tillsync --own-store' };
+    const ofBranch = { ...COMMANDS, tillsync: 'tillsync --config /etc/tillsync/B1.toml' };
     const remedy = (code: FindingCode, english: string) =>
-      speechOf('es', []).finding({ ...finding, code, remedy: english }, ofStore).remedy;
-    expect(remedy('quarantine', 'run: tillsync --own-store quarantine list')).toContain(
-      'tillsync --own-store quarantine list',
+      speechOf('es', []).finding({ ...finding, code, remedy: english }, ofBranch).remedy;
+    expect(remedy('quarantine', 'run: tillsync --config /etc/tillsync/B1.toml quarantine list')).toContain(
+      'tillsync --config /etc/tillsync/B1.toml quarantine list',
     );
-    expect(remedy('auth.none', 'run tillsync auth set')).toContain(' tillsync auth set');
     expect(speechOf('es', []).finding(tomorrow, COMMANDS)).toEqual({
       message: finding.message,
       remedy: finding.remedy,
@@ -210,12 +209,13 @@ describe('commands in a text', () => {
       );
       expect(found.length, text).toBe(remedy.split('{tillsync}').length - 1);
     }
-    const ofStore = { ...COMMANDS, tillsync: 'tillsync --own-store' };
-    expect(splitCommands('See tillsync --own-store diff stock, then tillsync auth set.', ofStore)).toEqual([
+    const program = 'tillsync --config /etc/tillsync/B1.toml';
+    const ofBranch = { ...COMMANDS, tillsync: program };
+    expect(splitCommands(`See ${program} diff stock, then ${program} auth set.`, ofBranch)).toEqual([
       'See ',
-      'tillsync --own-store diff stock',
+      `${program} diff stock`,
       ', then ',
-      'tillsync auth set',
+      `${program} auth set`,
       '.',
     ]);
     expect(splitCommands('Vea tillsync hooks test NOMBRE, o espere: tillsync reintenta.', COMMANDS)).toEqual([
