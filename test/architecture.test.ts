@@ -175,7 +175,7 @@ const BESIDE_THE_DOOR = [
   ...['api/access', 'api/api'],
   ...['catalog/branch-catalog', 'catalog/product-rows'],
   ...['health/health-checks', 'health/notification-policy'],
-  ...['link/branch-upload', 'link/hub-feed', 'link/hub-hello', 'link/hub-state'],
+  ...['link/branch-upload', 'link/hub-feed', 'link/hub-state'],
   ...[
     'orders/branch-feed',
     'orders/customer',

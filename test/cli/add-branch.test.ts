@@ -1,3 +1,5 @@
+/** Tests src/cli/add-branch.ts and src/cli/invite.ts. */
+
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';

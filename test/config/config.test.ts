@@ -271,6 +271,24 @@ x = 1`);
   });
 
   test.each([
+    ['[hub]\nstore = "B1"', 'hub.store', 'sudo tillsync branch add NAME --here'],
+    [
+      '[[hooks]]\nname = "printer"\ncommand = ["true"]\nstore = true',
+      'hooks[0].store',
+      '/etc/tillsync/NAME.toml',
+    ],
+  ])('%j is refused by name, with what to write instead', (text, key, instead) => {
+    expect(faultsOf(`${MINIMAL}${text}`)).toEqual([
+      {
+        origin: expect.any(String),
+        key,
+        found: 'a key that is gone',
+        allowed: expect.stringContaining(instead),
+      },
+    ]);
+  });
+
+  test.each([
     ['[storage]\ndirectory = "data"', 'storage.directory'],
     ['[storage]\ngroup = "two words"', 'storage.group'],
     ['[webhook]\nlisten = "127.0.0.1:99999"', 'webhook.listen'],
