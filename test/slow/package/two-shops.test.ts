@@ -104,10 +104,10 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
   it('makes the first machine the hub, with the edit of one file', () => {
     type(first, said('sudo apt-get install tillsync-hub').replace('install', 'install -y'));
     const edit = recipe(
-      '[hub]\nnats = "nats://127.0.0.1:4222"\npublic_url = "tls://hub.example.com:4222"\nstore',
+      '[hub]\nnats = "nats://127.0.0.1:4222"\npublic_url = "tls://hub.example.com:4222"\n\n[[branches]]',
     );
-    const keys = [...edit.matchAll(/^(nats|public_url|store) = (.*)$/gm)];
-    expect(keys.map(([, key]) => key)).toEqual(['nats', 'public_url', 'store']);
+    const keys = [...edit.matchAll(/^(nats|public_url) = (.*)$/gm)];
+    expect(keys.map(([, key]) => key)).toEqual(['nats', 'public_url']);
     const second = edit.slice(edit.lastIndexOf('[[branches]]')).trimEnd();
     expect(second).toContain('"B2"');
     // The edit of the file in an editor counts as one command.
@@ -124,8 +124,39 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
     first.until(`tillsync doctor --json --only hub.way | grep -q '${isReached}'`, 60_000);
   });
 
+  it('makes the shop on the first machine a branch, with one command', () => {
+    // What the POS has read and acknowledged until then.
+    first.until('tillsync order list --unbooked --json --limit 1 | grep -q orderId', 60_000);
+    const [, acked] =
+      /"orderId": "(.*?)"/.exec(first.run('tillsync order list --unbooked --json --limit 1')) ?? [];
+    first.run(`tillsync feed ack ${acked}`);
+    const { counts } = JSON.parse(first.run('tillsync status --json')) as { counts: { events: number } };
+    const add = commandsOf('sudo tillsync branch add B1 --here')[0] ?? '';
+    const refused = first.try(`${add.replace('sudo ', '')} --local-listen 127.0.0.1:8788`);
+    expect([refused.code, refused.text]).toEqual([2, expect.stringContaining('Port 8788 is already used')]);
+    const left = 'ls -d /etc/tillsync/B1.* /var/lib/tillsync@B1; systemctl is-enabled tillsync@B1; true';
+    expect(first.run(left)).not.toMatch(/^(\/|enabled)/m);
+    const told = type(first, add);
+    expect(told).toContain('tillsync@B1.service is running, and starts with the machine.');
+    expect(told).toContain('Its POS reads /var/lib/tillsync@B1/mirror.db');
+    expect(first.run('stat -c "%a %U:%G" /var/lib/tillsync@B1 /etc/tillsync/B1.toml').split('\n')).toEqual([
+      '2750 tillsync:tillsync',
+      '640 root:tillsync',
+    ]);
+    const atBranch = 'tillsync --config /etc/tillsync/B1.toml';
+    first.until(`${atBranch} order show ${acked} | grep -q 'Acknowledged by the POS'`, 60_000);
+    const orders = first.run(`${atBranch} order list --json --limit 1000`);
+    const seqs = [...orders.matchAll(/"seq": (\d+)/g)].map(([, seq]) => Number(seq));
+    expect(Math.min(...seqs)).toBeGreaterThan(counts.events);
+    const again = first.try(add.replace('sudo ', ''));
+    expect([again.code, again.text]).toEqual([
+      2,
+      expect.stringContaining('tillsync@B1.service runs already. Nothing was changed.'),
+    ]);
+  });
+
   it('joins the second machine, where nothing but the package and a pasted line is needed', () => {
-    const told = type(first, said('sudo tillsync branch invite B1').replace('B1', 'B2'));
+    const told = type(first, said('sudo tillsync branch invite B2'));
     const [invitation = ''] = told.split('\n');
     const operator = readFileSync('docs/operator.md', 'utf8');
     const install =
@@ -138,11 +169,12 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
 
   it('gives each shop its own orders, and doctor finds nothing wrong with the link at either', () => {
     second.until('tillsync order list --json --limit 1 | grep -q orderId', 60_000);
-    first.until('tillsync order list --own-store --json --limit 1 | grep -q orderId', 60_000);
+    const ofFirst = '--config /etc/tillsync/B1.toml';
+    first.until(`tillsync order list ${ofFirst} --json --limit 1 | grep -q orderId`, 60_000);
     expect(storesAt(second, '')).toEqual(new Set(['B2']));
-    expect(storesAt(first, '--own-store')).toEqual(new Set(['B1']));
+    expect(storesAt(first, ofFirst)).toEqual(new Set(['B1']));
     for (const [machine, looks] of [
-      [first, ['hub.server', 'hub.certificate', 'hub.way', 'hub.store']],
+      [first, ['hub.server', 'hub.certificate', 'hub.way']],
       [second, ['hub', 'hub.way']],
     ] as const) {
       const { text } = machine.try('tillsync doctor --json --only hub');
@@ -154,8 +186,8 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
 
   it('takes ten commands, and three more on Debian 12', () => {
     expect(typed).toHaveLength(13);
-    said('Eleven commands for both machines');
-    said('ten where no firewall runs');
+    said('Ten commands for both machines');
+    said('one more where a firewall runs');
     said('three more at a hub on Debian 12');
   });
 });
