@@ -63,10 +63,14 @@ export const add = command({
       const { directory, localListen } = options;
       const joined = await rootAfter(() => joinHub(cli, { ...how, directory, localListen }, invitation));
       const { mirror, inbox } = storagePaths(place.directory);
-      return { ...joined, text: `${joined.text}Its POS reads ${mirror}\nand writes ${inbox}\n` };
+      return {
+        ...joined,
+        json: { ...Object(joined.json), mirror, inbox },
+        text: `${joined.text}Its POS reads ${mirror}\nand writes ${inbox}\n`,
+      };
     } catch (error) {
-      await atHub(({ services: { state }, config }) => withdraw(call, state.hub, config));
       place.clear();
+      await atHub(({ services: { state }, config }) => withdraw(call, state.hub, config));
       // The cause says what happened; the error of `init --join` also says what that command keeps.
       const { code, message } = asTillsyncError(
         error instanceof TillsyncError ? (error.cause ?? error) : error,
