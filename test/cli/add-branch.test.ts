@@ -60,14 +60,14 @@ external_id = "B2"
 `,
   );
   const withHub = <T>(use: (rows: ReturnType<typeof openState>['hub']) => T): T => {
-    const state = openState({ path: path.join(storage, 'state.db'), clock });
+    const state = openState({ path: path.join(storage, 'state.db'), clock, role: 'hub' });
     try {
       return use(state.hub);
     } finally {
       state.close();
     }
   };
-  const state = openState({ path: path.join(storage, 'state.db'), clock });
+  const state = openState({ path: path.join(storage, 'state.db'), clock, role: 'hub' });
   await hubKeys(state.hub);
   const nats = path.join(storage, 'nats');
   const place = {
