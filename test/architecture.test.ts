@@ -142,7 +142,7 @@ const DOORS: Record<string, readonly string[]> = {
     'verdict',
   ],
   link: [
-    ...['assign', 'branch', 'branch-copy', 'branch-status', 'copies', 'hub', 'link', 'nats', 'own-store'],
+    ...['assign', 'branch', 'branch-status', 'hub', 'link', 'nats', 'own-store'],
     'server-config',
     ...['server-file', 'server-look', 'ways'],
   ],

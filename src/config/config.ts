@@ -114,10 +114,9 @@ export function ownStoreConfig(config: Config): Config | undefined {
     ...config,
     platform: { ...platform, baseUrl: '' },
     storage: { ...storage, directory: join(storage.directory, OWN_STORE) },
-    hub: { ...hub, nats: '', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
+    hub: { ...hub, nats: '', publicUrl: '', store: '' },
     link: { hub: hub.nats, otherHubs: [], branch: hub.store, caFile: '' },
     branches: [],
-    backup: { ...config.backup, toHub: false },
     // The hub itself sends the heartbeat.
     alarms: { ...alarms, heartbeatUrl: '' },
     hooks: hooks.filter(({ store }) => store === true),

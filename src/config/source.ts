@@ -162,6 +162,12 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
     if (!name.startsWith('TILLSYNC_') || RESERVED_ENV.has(name) || variables.includes(name)) continue;
     // The variables for the secrets of hooks have this prefix.
     if (name.startsWith('TILLSYNC_HOOK_')) continue;
+    const gone = Object.entries(GONE).find(([key]) => name === envName(key.replace('.', '_')));
+    if (gone) {
+      const origin = `environment variable ${name}`;
+      faults.push({ origin, key: '', found: 'a key that is gone', allowed: gone[1] });
+      continue;
+    }
     const suggestion = nearest(name, variables);
     // Other variables are ignored unless they are similar to an override, or begin like the overrides of a section.
     if (suggestion === undefined && !beginnings.some((beginning) => name.startsWith(beginning))) continue;
@@ -176,6 +182,18 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   return faults;
 }
 
+/** What to write instead of a key that tillsync does not have any more. */
+const GONE: Readonly<Record<string, string>> = {
+  'hub.announce':
+    'nothing here: name the hub by DNS in public_url, or list its addresses in link.hub of each branch',
+  'hub.announce_ca_files':
+    'nothing here: put the new authority into the file of link.ca_file at each branch, beside the one of today',
+  'hub.copies_max_bytes':
+    'nothing here: a branch whose machine is lost is invited again, without a copy at the hub',
+  'backup.to_hub':
+    'nothing here: a branch whose machine is lost is invited again; backup.after takes backups elsewhere',
+};
+
 /** Returns the fault for an unknown name, with the known names. `place` is the prefix of the name. */
 export function unknownName(
   origin: string,
@@ -184,6 +202,9 @@ export function unknownName(
   known: readonly string[],
   what: 'section' | 'key',
 ): ConfigFault {
+  const instead = GONE[`${place.replace(/\[\d+\]/, '')}${name}`];
+  if (instead !== undefined)
+    return { origin, key: `${place}${name}`, found: 'a key that is gone', allowed: instead };
   const suggestion = nearest(name, known);
   return {
     origin,

@@ -265,11 +265,7 @@ function loopsOf(
   if (own) orders.changes.subscribe(() => own.link.wake());
   if (isBranch(options.config)) {
     const own = outgoing.filter(({ name }) => name === 'inbox' || name === 'retention');
-    return [
-      ...own,
-      ...branchLoops({ ...options, backupDisk }, services, () => orders.changes.notify()),
-      ...beside,
-    ];
+    return [...own, ...branchLoops(options, services, () => orders.changes.notify()), ...beside];
   }
   return [
     ...hubLoops(options, services, own?.link),

@@ -81,7 +81,6 @@ describe('databases', () => {
       announce: [],
       announceCaFiles: [],
       store: '',
-      copiesMaxBytes: 0,
     },
     link: { hub: role === 'branch' ? 'nats://127.0.0.1:4222' : '', otherHubs: [], branch: 'B1', caFile: '' },
   });
