@@ -4,7 +4,7 @@ import { BRANCH_PRODUCTS } from '../catalog/branch-catalog.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { forgetCustomer } from '../orders/anonymize.ts';
-import type { SentOrder } from '../orders/branch-feed.ts';
+import type { KnownAck, SentOrder } from '../orders/branch-feed.ts';
 import { PERSONAL_FIELDS } from '../orders/customer.ts';
 import type { OrderSpellings } from '../orders/field-aliases.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
@@ -59,6 +59,14 @@ const ORDER = z.object({
   isWhole: z.literal(true).exactOptional(),
   isForgotten: z.literal(true).exactOptional(),
   isAway: z.literal(true).exactOptional(),
+  acked: z
+    .object({
+      at: z.string(),
+      source: z.string(),
+      without: z.string().nullable(),
+      isEdited: z.literal(true).exactOptional(),
+    })
+    .exactOptional(),
 });
 
 const FORGET = z.object({ orderId: z.string().min(1) });
@@ -133,7 +141,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
   const apply = db.transaction(() => {
     if (message.kind === 'order') {
       const sent: SentOrder = ORDER.parse(JSON.parse(message.body));
-      const { source, reading, raw, observedAt, isWhole, isForgotten, isAway } = sent;
+      const { source, reading, raw, observedAt, isWhole, isForgotten, isAway, acked } = sent;
       const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
       // A hub restored from a backup may send an older state of an order than the state sent before.
       if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
@@ -143,6 +151,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       const observedAtMs = Date.parse(observedAt);
       mergeOrder(db, { source, reading, raw, observedAtMs, isWhole: true }, spellings, null);
       noteAway(db, reading.orderId, isAway === true);
+      if (acked) noteAcked(db, reading.orderId, acked);
       if (!isForgotten) noteForgotten(db, reading);
     } else if (message.kind === 'forget') {
       const { orderId } = FORGET.parse(JSON.parse(message.body));
@@ -176,6 +185,18 @@ function noteAway(db: Database.Database, orderId: string, isAway: boolean): void
     ? 'INSERT OR IGNORE INTO orders_away (order_id) VALUES (?)'
     : 'DELETE FROM orders_away WHERE order_id = ?';
   sqlOf(db).run(sql, orderId);
+}
+
+/**
+ * Records an acknowledgement that the hub has and this mirror lacks, as of the order's newest event. It does not go up
+ * again. As of the event before, if an edit since has to be acknowledged: the order is then to be booked again.
+ */
+function noteAcked(db: Database.Database, orderId: string, { at, source, without, isEdited }: KnownAck): void {
+  const note = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, without)
+    SELECT order_id, coalesce(store_external_id, ''), @at, @source, seq - @edited, @without FROM orders
+    WHERE order_id = @orderId AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = @orderId)`;
+  const facts = { orderId, at, source, without, edited: Number(isEdited === true) };
+  if (sqlOf(db).run(note, facts).changes > 0) sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
 }
 
 /**
@@ -262,8 +283,11 @@ function requeueUnsettled(
     }
   }
   sqlOf(db).run(
-    `INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks
+    // An acknowledgement as of before all events of its order came from the hub, and says nothing of the edit since.
+    `INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks a
      WHERE order_id NOT IN (SELECT json_extract(body, '$.value') FROM up_items WHERE kind = 'ack')
+       AND (edited_seq IS NULL OR EXISTS (
+         SELECT 1 FROM order_events e WHERE e.order_id = a.order_id AND e.seq <= a.seq))
      ON CONFLICT DO NOTHING`,
   );
 }

@@ -8,7 +8,7 @@ import {
 } from '../catalog/branch-catalog.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { addToFeed, noteSent, type SentOrder } from '../orders/branch-feed.ts';
+import { addToFeed, type KnownAck, noteSent, type SentOrder } from '../orders/branch-feed.ts';
 import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts';
 import { orderById } from '../orders/order-queries.ts';
 import type { DownMessage, Hello, Result } from './link.ts';
@@ -285,5 +285,18 @@ function wholeOrder(
     isWhole: true,
     ...(isForgotten && { isForgotten: true }),
     ...(isAway && { isAway: true }),
+    ...knownAck(db, orderId),
   };
+}
+
+/** Returns the acknowledgement of the order by the POS of its store; nothing if there is none. */
+function knownAck(db: Database.Database, orderId: string): Pick<SentOrder, 'acked'> {
+  const sql = `SELECT a.acked_at AS at, a.source, a.without, a.edited_seq NOT NULL AND EXISTS (
+      SELECT 1 FROM orders_unbooked u WHERE u.order_id = a.order_id) AS isEdited
+    FROM order_acks a JOIN orders o USING (order_id)
+    WHERE a.order_id = ? AND a.branch IN ('', coalesce(o.store_external_id, '')) ORDER BY a.branch DESC`;
+  const row = sqlOf(db).row<Omit<KnownAck, 'isEdited'> & { isEdited: number }>(sql, orderId);
+  if (!row) return {};
+  const { isEdited, ...ack } = row;
+  return { acked: { ...ack, ...(isEdited === 1 && { isEdited: true }) } };
 }

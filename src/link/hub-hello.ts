@@ -2,6 +2,8 @@ import { randomUUID } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import { newestSeq } from '../orders/mirror-file.ts';
+import { SEQ_JUMP } from '../orders/order.ts';
 import { beginSnapshot } from './feed-pages.ts';
 import type { Hello, HelloAnswer } from './link.ts';
 
@@ -97,7 +99,8 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
   const row = branchRow(db, branch);
   if (!row || !isLeaseNews(row, hello)) return { seqAfter: 0, leasedSeq: row?.leasedSeq ?? 0 };
   const mayBeCopy = hello.isStart ? row.stoppedSeq !== hello.seq : hello.seq < row.seq;
-  const seqAfter = mayBeCopy && row.leasedSeq > 0 ? Math.max(row.leasedSeq, hello.seq) : 0;
+  const copySeq = mayBeCopy && row.leasedSeq > 0 ? Math.max(row.leasedSeq, hello.seq) : 0;
+  const seqAfter = isNew(row, hello) ? aboveAllStores(db) : copySeq;
   const seq = Math.max(row.seq, hello.seq);
   // The lease covers all entries that wait for the branch, so that the branch need not ask again for them.
   const behind = Math.max(0, row.lastN - hello.mark);
@@ -107,6 +110,20 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
     { branch, seq, leasedSeq, stoppedSeq: hello.isLast ? hello.seq : null },
   );
   return { seqAfter, leasedSeq };
+}
+
+/** Returns whether no mirror of the branch ever used a number. */
+function isNew({ seq, leasedSeq }: BranchRow, hello: Hello): boolean {
+  return leasedSeq === 0 && seq === 0 && hello.seq === 0;
+}
+
+/**
+ * Returns a number far above those of the hub's own mirror, which the POS of the first store read before it was a
+ * branch, and may read on for a while.
+ */
+function aboveAllStores(db: Database.Database): number {
+  const newest = newestSeq(db);
+  return newest === 0 ? 0 : newest + SEQ_JUMP;
 }
 
 /**

@@ -19,6 +19,19 @@ export interface SentOrder {
   isForgotten?: true;
   /** True for a branch to which the order does not belong any more. */
   isAway?: true;
+  /** That the branch's POS acknowledged the whole order, for a mirror that does not have it. */
+  acked?: KnownAck;
+}
+
+/** An acknowledgement as the hub has it. */
+export interface KnownAck {
+  /** ISO 8601 UTC. */
+  at: string;
+  source: string;
+  /** JSON array of the lines that the POS left out; null: none. */
+  without: string | null;
+  /** True if an edit since has to be acknowledged again. */
+  isEdited?: true;
 }
 
 type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
