@@ -191,12 +191,18 @@ function noteAway(db: Database.Database, orderId: string, isAway: boolean): void
  * Records an acknowledgement that the hub has and this mirror lacks, as of the order's newest event. It does not go up
  * again. As of the event before, if an edit since has to be acknowledged: the order is then to be booked again.
  */
-function noteAcked(db: Database.Database, orderId: string, { at, source, without, isEdited }: KnownAck): void {
-  const note = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, without)
-    SELECT order_id, coalesce(store_external_id, ''), @at, @source, seq - @edited, @without FROM orders
+function noteAcked(
+  db: Database.Database,
+  orderId: string,
+  { at, source, without, isEdited }: KnownAck,
+): void {
+  const note = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, without, edited_seq)
+    SELECT order_id, coalesce(store_external_id, ''), @at, @source, seq - @edited, @without,
+      CASE WHEN @edited THEN seq END FROM orders
     WHERE order_id = @orderId AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = @orderId)`;
   const facts = { orderId, at, source, without, edited: Number(isEdited === true) };
-  if (sqlOf(db).run(note, facts).changes > 0) sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
+  if (sqlOf(db).run(note, facts).changes > 0)
+    sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
 }
 
 /**

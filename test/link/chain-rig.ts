@@ -220,16 +220,18 @@ export class HubStore extends Store {
 
   /** Merges an order as if a callback brought it. */
   async order(number: number, store: string, status = 'pending', createdAt?: string): Promise<void> {
-    const value = sampleNotification(number, {
-      store: { externalId: store },
-      status,
-      ...(createdAt && { createdAt }),
-    });
+    await this.save(
+      sampleNotification(number, { store: { externalId: store }, status, ...(createdAt && { createdAt }) }),
+    );
+  }
+
+  /** Merges a notification as if a callback or a poll brought it. */
+  async save(value: Record<string, unknown>, source: 'webhook' | 'poll' = 'webhook'): Promise<void> {
     const raw = JSON.stringify(value);
     const reading = readSentOrder(value, raw, compileSpellings({}));
     if ('unreadable' in reading) throw new Error(reading.unreadable);
     const observedAtMs = this.clock.nowMs();
-    const observation = { source: 'webhook', observedAtMs, raw, reading } as const;
+    const observation = { source, observedAtMs, raw, reading };
     await this.services.mirror.save([{ kind: 'order', observation }]);
   }
 }

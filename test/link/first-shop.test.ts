@@ -2,6 +2,7 @@
 
 import { expect, it } from 'vitest';
 import { SEQ_JUMP } from '../../src/orders/order.ts';
+import { product } from '../outbox/outbox-fixture.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type BranchStore, type HubStore, openChain } from './chain-rig.ts';
 
@@ -73,4 +74,33 @@ it('a branch that lost its mirror is not handed what it acknowledged, and gets n
   const [first] = branch.rows<{ seq: number }>('SELECT min(seq) AS seq FROM order_events');
   expect(first?.seq).toBeGreaterThan(read);
   expect(ackedAtHub(hub)).toHaveLength(4);
+});
+
+it('an order that was edited after it was acknowledged is to be acknowledged again, at the branch too', async () => {
+  const { hub, branches, clock, settle } = await openChain();
+  const [branch] = branches;
+  await hub.sweep([product('p1', 'Product P1', [{ sku: '1001', stocks: { 'sub-1': ['P1', 50] } }])]);
+  await hub.services.stores.write(({ reservations }) => void reservations.catchUp('auto'));
+  await hub.order(1, 'B1', 'payment-approved');
+  await hub.services.stores.write(({ reservations }) => void reservations.acknowledge([idOf(1)], 'inbox'));
+  await clock.advance(60_000);
+  const sent = sampleNotification(1, { status: 'payment-approved' });
+  const items = (sent.items as object[]).map((item, i) => (i === 0 ? { ...item, amount: 5 } : item));
+  await hub.save({ ...sent, items }, 'poll');
+  await hub.services.stores.write(({ reservations }) => void reservations.catchUp('auto'));
+  const unbooked = 'SELECT code, acked_at IS NOT NULL AS again FROM orders_to_book';
+  expect(hub.rows(unbooked)).toEqual([{ code: 1, again: 1 }]);
+
+  const ledger = () =>
+    branch.services.stores.write(({ reservations }) => void reservations.catchUp(false));
+  await ledger();
+  await settle();
+  await ledger();
+  expect(branch.rows(unbooked)).toEqual([{ code: 1, again: 1 }]);
+  // That acknowledgement is not taken for one of the edit.
+  expect(hub.rows(unbooked)).toEqual([{ code: 1, again: 1 }]);
+  await branch.services.outbox.acknowledge([idOf(1)], 'http');
+  await settle();
+  expect(hub.rows(unbooked)).toEqual([]);
+  expect(branch.rows(unbooked)).toEqual([]);
 });
