@@ -55,6 +55,11 @@ class Till {
     await this.#working;
   }
 
+  /** Closes the till in the moment of the kill: it hands over nothing afterwards. */
+  async die(killed: Promise<void>): Promise<void> {
+    await Promise.all([killed, this.close()]);
+  }
+
   async #work(): Promise<void> {
     const { storage } = this.#place;
     const inbox = new Database(path.join(storage, 'inbox/inbox.db'), { timeout: 5_000 });
@@ -143,9 +148,8 @@ describe.skipIf(!hasNatsServer)('a branch whose machine is lost, and that is inv
       const till = new Till(chain, place, `m${n}`, random);
       till.open();
       await systemClock.sleep(500 + LIFE_MS * random.next());
-      await chain.kill(place);
       const endMs = Date.now();
-      await till.close();
+      await till.die(chain.kill(place));
 
       // Recovers the inbox, which the kill may have left with a journal that a reader cannot roll back.
       chain.edit(place.storage, 'inbox/inbox.db', 'SELECT 1 FROM order_acks');
@@ -162,7 +166,10 @@ describe.skipIf(!hasNatsServer)('a branch whose machine is lost, and that is inv
       const joined = await chain.joinAs(next);
       expect(joined.code, joined.stderr).toBe(0);
       await chain.start(next);
-      await until('it has all', () => chain.hasCaughtUp('B1', next), 120_000);
+      const isSnapshotWritten = "SELECT 1 FROM feed_branches WHERE branch = 'B1' AND snapshot_stage IS NULL";
+      const hasAll = () =>
+        rowsOf(chain.hub.storage, isSnapshotWritten).length === 1 && chain.hasCaughtUp('B1', next);
+      await until('it has all', hasAll, 120_000);
 
       // What the hub had not accepted is missing, and nothing else.
       const hubAcks = ackedIn(chain.hub);
