@@ -285,7 +285,7 @@ function wholeOrder(
     isWhole: true,
     ...(isForgotten && { isForgotten: true }),
     ...(isAway && { isAway: true }),
-    ...knownAck(db, orderId),
+    ...(!isAway && knownAck(db, orderId)),
   };
 }
 
