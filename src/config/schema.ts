@@ -228,7 +228,7 @@ export const FILE = z.object({
       caFile: key(
         value.optionalPath,
         '',
-        'PEM file of the authority that signed the certificate of that server. Empty: one that this machine knows.',
+        'PEM file of the authority that signed the certificate of that server; it may hold several. Empty: one that this machine knows.',
       ),
     },
   ),
