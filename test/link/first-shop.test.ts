@@ -91,8 +91,7 @@ it('an order that was edited after it was acknowledged is to be acknowledged aga
   const unbooked = 'SELECT code, acked_at IS NOT NULL AS again FROM orders_to_book';
   expect(hub.rows(unbooked)).toEqual([{ code: 1, again: 1 }]);
 
-  const ledger = () =>
-    branch.services.stores.write(({ reservations }) => void reservations.catchUp(false));
+  const ledger = () => branch.services.stores.write(({ reservations }) => void reservations.catchUp(false));
   await ledger();
   await settle();
   await ledger();
