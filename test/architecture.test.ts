@@ -143,6 +143,7 @@ const DOORS: Record<string, readonly string[]> = {
   ],
   link: [
     ...['assign', 'branch', 'branch-copy', 'branch-status', 'copies', 'hub', 'link', 'nats'],
+    ...['assign', 'branch', 'branch-status', 'hub', 'link', 'nats', 'own-store'],
     'server-config',
     ...['server-file', 'server-look', 'ways'],
   ],

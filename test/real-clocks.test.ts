@@ -36,7 +36,6 @@ const REAL: Record<string, string> = {
   'hooks/prepared-orders.test.ts': OWN_SERVER,
   'hooks/receivers.test.ts': OWN_SERVER,
   'hooks/rejected-changes.test.ts': OWN_SERVER,
-  'link/copies.test.ts': STAMPS,
   'api/outcomes.test.ts': OWN_SERVER,
   'orders/http-client.ts': OWN_SERVER,
   'orders/mirror-process.ts': STAMPS,

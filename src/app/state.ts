@@ -6,7 +6,7 @@ import type { Role } from '../db/migrate.ts';
 import { openStateFile } from '../db/state-file.ts';
 import { AlarmRows } from '../health/notification-policy.ts';
 import { HookRows } from '../hooks/hook-rows.ts';
-import { HubRows, LinkKeyRows, LinkWayRows } from '../link/hub-state.ts';
+import { HubRows, LinkKeyRows } from '../link/hub-state.ts';
 import { CallbackRows } from '../orders/callback-log.ts';
 import { EventCursorRows } from '../orders/mirror-file.ts';
 import { WebhookRows } from '../orders/webhook-registration.ts';
@@ -57,7 +57,6 @@ export function openState(options: StateOptions) {
     apiKeys: new ApiKeyRows({ db }),
     hub: new HubRows(db, onSecret),
     linkKey: new LinkKeyRows(db, onSecret),
-    linkWays: new LinkWayRows(db),
     close: () => file.close(),
   };
 }

@@ -3,11 +3,10 @@ import { resolve } from 'node:path';
 import { actAsStorageUser, asRoot, requireRights } from '../app/installation.ts';
 import { hookNames, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import { companyHost, isBranch } from '../config/roles.ts';
+import { companyHost } from '../config/roles.ts';
 import { credentialFile, readSecrets, secretVariable, serviceOf } from '../config/secrets.ts';
 import { configError, configPath, type Environment } from '../config/source.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
-import { openWhenFree } from '../core/files.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
 import type { Convert } from '../support/archive.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
@@ -236,7 +235,6 @@ export const restore = command({
     'restore /media/usb/tillsync.tar.gz --with-config',
     'restore /media/usb/tillsync.tar.gz.age --phrase',
     'restore /mnt/nas/backups --phrase',
-    'restore --from-hub --with-config',
     'restore --before-upgrade',
   ],
   argument: [
@@ -247,9 +245,6 @@ export const restore = command({
     '--before-upgrade':
       'no file, but the databases as they were before the last upgrade: after the earlier version was installed again. ' +
       'Tokens, limits, acknowledgements and the numbers of the feed are taken over from the newer ones',
-    '--from-hub':
-      'in a branch: no file, but the newest that the hub has of this branch; asks for the recovery phrase. A name takes ' +
-      'an older one. On a new machine, after `tillsync init --join - --no-start`',
     '--check': 'only check the file and tell what is in it',
     '--phrase':
       'ask for what opens an encrypted backup, or read it from standard input: its recovery phrase, an identity of age, ' +
@@ -263,9 +258,9 @@ are held (tillsync outbox list --state held): the platform may have newer values
 twice: where the mirror here does not show how far it came, it goes on 1000000 further.`,
   async run(call) {
     const { options, argument } = call;
-    const { beforeUpgrade: isBefore, fromHub: isFromHub, ...others } = options;
+    const { beforeUpgrade: isBefore, ...others } = options;
     if (isBefore) {
-      if (argument !== undefined || isFromHub || others.check || others.phrase || others.withConfig) {
+      if (argument !== undefined || others.check || others.phrase || others.withConfig) {
         throw new TillsyncError(
           'usage',
           '--before-upgrade takes no file and no other option. Nothing was changed.',
@@ -273,17 +268,12 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
       }
       return await beforeUpgrade(call);
     }
-    if (isFromHub) return await fromHub(call);
     if (argument === undefined) {
       throw new TillsyncError('usage', 'No file was named.', {
         hint: 'Name a backup, or take the databases from before an upgrade: {tillsync} restore --before-upgrade',
       });
     }
-    return await restoreFile(call, {
-      argument,
-      again: (file) => file,
-      decryptBy: await decryptionOf(call, options.phrase ?? false),
-    });
+    return await restoreFile(call, argument, await decryptionOf(call, options.phrase ?? false));
   },
 });
 
@@ -292,15 +282,12 @@ type RestoreCall = Parameters<typeof sourceOf>[0] & {
   options: { check?: boolean | undefined; withConfig?: boolean | undefined };
 };
 
-interface RestoreFrom {
-  /** A backup, or a directory of backups. */
-  argument: string;
-  /** Returns the words to type after `restore` to restore the same backup once more. */
-  again: (file: string) => string;
-  decryptBy: ((file: string) => Convert) | undefined;
-}
-
-async function restoreFile(call: RestoreCall, { argument, again, decryptBy }: RestoreFrom): Promise<Result> {
+/** Restores the backup `argument`, or the newest in the directory `argument`. */
+async function restoreFile(
+  call: RestoreCall,
+  argument: string,
+  decryptBy: ((file: string) => Convert) | undefined,
+): Promise<Result> {
   const { cli, options } = call;
   const { clock, signal } = cli;
   const { handedIn, openBackup, readBackup } = await import('../support/backup.ts');
@@ -354,7 +341,7 @@ async function restoreFile(call: RestoreCall, { argument, again, decryptBy }: Re
   const advice = [
     ...secretAdvice(missingSecrets, configFile),
     ...adviceFor(report, isoUtc(clock.nowMs()).slice(0, 10)),
-    ...configAdvice(found, configKeptAt, again(file)),
+    ...configAdvice(found, configKeptAt, file),
   ];
   const host = companyHost(config);
   if (host !== manifest.platform) {
@@ -399,64 +386,6 @@ function stateAdvice({ stateKeptAt }: BeforeUpgradeReport): string[] {
 }
 
 const PHRASE_BYTES_MAX = 10_000;
-
-/**
- * Restores a backup that the hub has of this branch: the one named by `argument`, else the newest. All files are
- * fetched before anything is changed, so that a lost connection does no harm.
- */
-async function fromHub(
-  call: RestoreCall & { argument: string | undefined; options: object },
-): Promise<Result> {
-  const { cli, argument: name } = call;
-  const { clock, signal } = cli;
-  const { config, file: configFile } = loadedConfig(call);
-  const { directory } = config.storage;
-  if (!isBranch(config)) {
-    throw new TillsyncError(
-      'usage',
-      'This is no branch, so no hub has a backup of it. Nothing was changed.',
-      {
-        hint: 'At the hub: {tillsync} branch invite NAME. Here: {tillsync} init --join - --no-start',
-      },
-    );
-  }
-  const decryptBy = await decryptionOf(call, true);
-  // This call decrypts nothing. It only reports a mistake in a recovery phrase before anything is fetched.
-  decryptBy?.('the backup');
-  const read = asRoot(() => readSecrets(cli.env, serviceOf(resolve(configFile))));
-  const handedIn = 'secrets' in read ? read.secrets.linkSeed : undefined;
-  actAsStorageUser({ directory, configFile, writes: true });
-  requireRights(directory, 'write');
-  const { openState } = await import('../app/state.ts');
-  const { RUNNING, storagePaths } = await import('../app/storage.ts');
-  const { fetchCopies } = await import('../link/branch-copy.ts');
-  const { natsBranchLink } = await import('../daemon/link-loops.ts');
-  const { makeScratch } = await import('../support/backup.ts');
-  const { daemonRuns } = await import('../support/restore.ts');
-  const state = await openWhenFree(clock, () => openState({ path: storagePaths(directory).state, clock }));
-  let scratch: string | undefined;
-  const into = (bytes: number) => {
-    scratch = makeScratch(directory, '.from-hub-', bytes, {
-      say: (room, needed) => `${room}; the backup of the hub needs ${needed}. Nothing was changed.`,
-      hint: 'Free some space and restore again.',
-    });
-    return scratch;
-  };
-  try {
-    try {
-      if (state.leases.isHeld(RUNNING)) throw daemonRuns(directory);
-      const link = await natsBranchLink(config, state, handedIn ?? state.linkKey.read());
-      const ask = (question: object) => link.ask('copy', JSON.stringify(question));
-      await fetchCopies(into, { ask, clock, name, signal }).finally(() => link.close());
-    } finally {
-      state.close();
-    }
-    const again = () => ['--from-hub', name].filter(Boolean).join(' ');
-    return await restoreFile(call, { argument: scratch ?? directory, again, decryptBy });
-  } finally {
-    if (scratch !== undefined) rmSync(scratch, { recursive: true, force: true });
-  }
-}
 
 /**
  * Returns a function that decrypts a file by a typed phrase or by this machine's passphrase; undefined if there is

@@ -5,7 +5,7 @@ import type { UnassignedOrder } from '../link/assign.ts';
 import { add } from './add-branch.ts';
 import { bundle, doctor, NAME, status } from './ask-branch.ts';
 import { EXIT } from './cli.ts';
-import { type CommandTools, command, group } from './command.ts';
+import { command, group } from './command.ts';
 import { requireBranch, withHub } from './hub.ts';
 import { invite, tellServer } from './invite.ts';
 import { table, when } from './table.ts';
@@ -28,10 +28,9 @@ const list = command({
         branchBoard(db, state.hub.open(configuredNames(config.branches)), state.hub.branches(), nowMs),
       );
       const { timezone } = config.orders;
-      const untold = await untoldOf(config, state);
       return {
-        json: { branches, unassigned, closed, ...untold.json },
-        below: `${untold.text}${closed.length > 0 ? `Closed: ${closed.join(', ')}.\n` : ''}${unassigned.length > 0 ? unassignedText(unassigned) : ''}`,
+        json: { branches, unassigned, closed },
+        below: `${closed.length > 0 ? `Closed: ${closed.join(', ')}.\n` : ''}${unassigned.length > 0 ? unassignedText(unassigned) : ''}`,
         text: table(
           branches,
           {
@@ -51,35 +50,6 @@ const list = command({
       };
     }),
 });
-
-/**
- * Returns the branches that would not find the hub after its announced move, because their tillsync is too old, they
- * were offline since the announcement, or they refuse the announcement.
- */
-async function untoldOf(
-  config: CommandTools['config'],
-  { hub: rows }: CommandTools['services']['state'],
-): Promise<{ json: object; text: string }> {
-  const { announce, announceCaFiles } = config.hub;
-  if (announce.length + announceCaFiles.length === 0) return { json: {}, text: '' };
-  const { announcementOf } = await import('../link/server-file.ts');
-  const { stampOf } = await import('../link/ways.ts');
-  const { announcement, faults } = announcementOf(config.hub, rows.serverConfig());
-  const stamp = stampOf(announcement);
-  const untold = rows
-    .branches()
-    .filter(({ publicKey, closedAt }) => publicKey !== null && closedAt === null)
-    .filter(({ report }) => report?.ways?.stamp !== stamp)
-    .map(({ name, report }) => ({ branch: name, refused: report?.ways?.refused ?? null }));
-  const lines = untold.map(({ branch, refused }) => `  ${branch}${refused === null ? '' : `  ${refused}`}\n`);
-  const head =
-    'Branches that have not heard yet what hub.announce says; they would not find a hub that moved:\n';
-  const text = lines.length === 0 ? 'All branches know what hub.announce says.\n' : head + lines.join('');
-  return {
-    json: { untold, announcementFaults: faults },
-    text: `${faults.map((each) => `${each}\n`).join('')}${text}`,
-  };
-}
 
 function unassignedText(orders: readonly UnassignedOrder[]): string {
   const lines = orders.map(

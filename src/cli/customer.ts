@@ -189,7 +189,6 @@ The platform, the POS and every copy still have what they have; the command name
     return withServices(call, async ({ services: { mirror }, config, progress }) => {
       const { Audit } = await import('../db/audit.ts');
       const { backupsOf } = await import('../daemon/backups.ts');
-      const { copyDirectories } = await import('../link/copies.ts');
       const { cli, options } = call;
       const found = mirror.read((db) => findPeople(db, who));
       const one = onePerson(found, 'forgotten', config);
@@ -218,7 +217,6 @@ The platform, the POS and every copy still have what they have; the command name
       const copies = [
         ...copiesOf(storagePaths(config.storage.directory).mirror),
         ...(await backupsOf(config, configPath(call.options.config, cli.env), cli.clock.nowMs())),
-        ...(await copyDirectories(config.storage.directory)),
       ];
       const told = [
         `${counted(forgotten, 'order')} without this person from now on.`,

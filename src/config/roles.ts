@@ -11,14 +11,6 @@ export function isHub({ hub }: Pick<Config, 'hub'>): boolean {
   return hub.nats !== '';
 }
 
-/**
- * Whether this is a branch that also stores its newest backups at its hub. This needs a recipient, because only
- * encrypted backups are sent.
- */
-export function sendsCopies({ link, backup }: Pick<Config, 'link' | 'backup'>): boolean {
-  return isBranch({ link }) && backup.toHub && backup.recipient !== '' && backup.everyMs > 0;
-}
-
 export const ROLES = ['store', 'hub', 'branch'] as const;
 
 /** Returns the role. `store` is a tillsync that is neither a hub nor a branch. */

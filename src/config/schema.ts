@@ -209,21 +209,6 @@ export const FILE = z.object({
         '',
         'Where branches reach that server, such as "tls://hub.example.com:4222"; an invitation says it. Empty: as nats says.',
       ),
-      announce: key(
-        value.announcedUrls,
-        [],
-        'Further addresses at which branches will find that server, such as of the machine to which the hub moves. Each branch hears of them within a minute, keeps them, and tries them once the one that it uses does not answer.',
-      ),
-      announceCaFiles: key(
-        value.announcedAuthorities,
-        [],
-        'PEM files of further authorities that may sign the certificate of that server from now on; branches keep them too.',
-      ),
-      copiesMaxBytes: key(
-        value.byteSize(1024 ** 2, 1024 ** 4),
-        '1GiB',
-        'How much is kept of the encrypted backups of one branch, in copies/ of the storage directory: the newest two, if they fit. A larger one is refused, and none is taken that would leave the disk with less than 500 MiB or 5 %.',
-      ),
     },
   ),
   link: section(
@@ -232,13 +217,13 @@ export const FILE = z.object({
       hub: key(
         value.natsUrls,
         '',
-        'The server of the hub, such as "tls://hub.example.com:4222", or a list of its addresses, which are tried in turn, beside those that the hub announced. Empty: this is no branch.',
+        'The server of the hub, such as "tls://hub.example.com:4222", or a list of its addresses, which are tried in turn. Empty: this is no branch.',
       ),
       branch: key(value.optionalBranchName, '', 'What the hub calls this branch.'),
       caFile: key(
         value.optionalPath,
         '',
-        'PEM file of the authority that signed the certificate of that server. Empty: one that this machine knows.',
+        'PEM file of the authority that signed the certificate of that server; it may hold several. Empty: one that this machine knows.',
       ),
     },
   ),
@@ -367,11 +352,6 @@ export const FILE = z.object({
         value.optionalRecipient,
         '',
         'For whom backups are encrypted, those by hand among them: a recipient of age, such as `tillsync backup --new-phrase` writes here. Empty: they are not, unless there is a secret backup-passphrase.',
-      ),
-      toHub: key(
-        value.boolean,
-        true,
-        'Only in a branch that has a recipient: whether the newest backup and the differential one lie at its hub, too, which cannot open them. On a new machine: tillsync restore --from-hub',
       ),
       keep: key(value.wholeNumber(1, 1_000), 7, 'How many are kept of this shop; older ones are deleted.'),
       after: key(

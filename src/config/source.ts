@@ -162,6 +162,12 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
     if (!name.startsWith('TILLSYNC_') || RESERVED_ENV.has(name) || variables.includes(name)) continue;
     // The variables for the secrets of hooks have this prefix.
     if (name.startsWith('TILLSYNC_HOOK_')) continue;
+    const gone = Object.entries(GONE).find(([key]) => name === envName(key.replace('.', '_')));
+    if (gone) {
+      const origin = `environment variable ${name}`;
+      faults.push({ origin, key: '', found: 'a key that is gone', allowed: gone[1] });
+      continue;
+    }
     const suggestion = nearest(name, variables);
     // Other variables are ignored unless they are similar to an override, or begin like the overrides of a section.
     if (suggestion === undefined && !beginnings.some((beginning) => name.startsWith(beginning))) continue;
@@ -180,6 +186,14 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
 const GONE: Readonly<Record<string, string>> = {
   'hub.store': 'nothing here: the shop on this machine is a branch: sudo tillsync branch add NAME --here',
   'hooks.store': 'nothing here: write the hook into the file of the branch, /etc/tillsync/NAME.toml',
+  'hub.announce':
+    'nothing here: name the hub by DNS in public_url, or list its addresses in link.hub of each branch',
+  'hub.announce_ca_files':
+    'nothing here: put the new authority into the file of link.ca_file at each branch, beside the one of today',
+  'hub.copies_max_bytes':
+    'nothing here: a branch whose machine is lost is invited again, without a copy at the hub',
+  'backup.to_hub':
+    'nothing here: a branch whose machine is lost is invited again; backup.after takes backups elsewhere',
 };
 
 /** Returns the fault for an unknown name, with the known names. `place` is the prefix of the name. */

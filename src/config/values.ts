@@ -3,7 +3,7 @@ import { isAbsolute } from 'node:path';
 import { validateDetailed } from 'node-cron';
 import * as z from 'zod';
 import { canonicalZone, formatDuration, parseDurationMs } from '../core/time.ts';
-import { HOOK_EVENTS, isNatsUrl, KNOWN_AUTHORITIES, WAYS_MAX } from '../core/values.ts';
+import { HOOK_EVENTS, isNatsUrl, WAYS_MAX } from '../core/values.ts';
 import { SPELLABLE_FIELDS } from '../orders/field-aliases.ts';
 import { ORDER_STATUSES } from '../orders/order.ts';
 import { cronSchedule } from './schedule.ts';
@@ -258,18 +258,6 @@ export const natsUrls = textList(
   `an address such as "tls://hub.example.com:4222", or "nats://127.0.0.1:4222" on the same machine, or a list of up to ${WAYS_MAX} of them`,
   WAYS_MAX,
   isNatsUrl,
-);
-
-/** Addresses that the hub announces to its branches in addition to its present ones. */
-export const announcedUrls = textList(
-  `a list of up to ${WAYS_MAX - 1} addresses such as ["tls://hub2.example.com:4222"]`,
-  WAYS_MAX - 1,
-  isNatsUrl,
-);
-export const announcedAuthorities = textList(
-  `a list of up to ${WAYS_MAX - 1} absolute paths, such as ["/etc/tillsync/ca-2.pem"], "${KNOWN_AUTHORITIES}" among them for those that every machine knows`,
-  WAYS_MAX - 1,
-  (item) => item === KNOWN_AUTHORITIES || isPath(item),
 );
 
 export const optionalBranchName = text('a name of letters, digits, "_" and "-", or ""', /^[\w-]{0,64}$/);

@@ -30,7 +30,6 @@ export type AlarmKey =
   | 'mirror.reader-holds-wal'
   | 'mirror.too-large'
   | 'backup.differential'
-  | 'backup.hub'
   | 'customers.not-forgotten'
   | 'clock.wrong'
   | 'clock.off'

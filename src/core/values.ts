@@ -100,8 +100,6 @@ export function feedOf(event: EventName): FeedName {
 
 /** Maximum number of addresses that one hub may have. */
 export const WAYS_MAX = 8;
-/** Value that replaces the PEM text of a certificate authority. It means the authorities that the machine trusts. */
-export const KNOWN_AUTHORITIES = 'known';
 
 /**
  * Whether a link may use the address. Without encryption, only addresses of this machine are accepted, because

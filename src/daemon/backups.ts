@@ -17,7 +17,6 @@ import { formatBytes } from '../health/facts.ts';
 import {
   BackupDisk,
   differentialState,
-  differentialsFor,
   handedOnMs,
   isLeftOver,
   namesAt,
@@ -239,23 +238,6 @@ export async function backupsOf(config: Config, configFile: string, nowMs: numbe
   const directory = directoryOf(config.backup, config.storage.directory);
   const names = await namesAt(directory, (call) => call());
   return backupNames(names, labelOf(config, configFile), nowMs).map((name) => join(directory, name));
-}
-
-/**
- * Returns the paths of the encrypted differential backups that belong to the newest encrypted backup, and then the path
- * of that backup. Throws the errors of `reach`.
- */
-export async function copiesForHub(
-  config: Config,
-  { configFile, nowMs, reach }: { configFile: string; nowMs: number; reach: Reach },
-): Promise<string[]> {
-  const isEncrypted = (name: string) => name.endsWith('.age');
-  const directory = directoryOf(config.backup, config.storage.directory);
-  const names = await namesAt(directory, reach);
-  const newest = backupNames(names, labelOf(config, configFile), nowMs).findLast(isEncrypted);
-  if (newest === undefined) return [];
-  const path = join(directory, newest);
-  return [...differentialsFor(path, names).filter(isEncrypted), path];
 }
 
 const STAMP = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\.tar\.gz(\.age)?$/;

@@ -237,11 +237,7 @@ function loopsOf(
   ];
   if (isBranch(options.config)) {
     const own = outgoing.filter(({ name }) => name === 'inbox' || name === 'retention');
-    return [
-      ...own,
-      ...branchLoops({ ...options, backupDisk }, services, () => orders.changes.notify()),
-      ...beside,
-    ];
+    return [...own, ...branchLoops(options, services, () => orders.changes.notify()), ...beside];
   }
   return [
     ...hubLoops(options, services),

@@ -3,17 +3,13 @@ import { areOrdersStale, ordersStaleAfterMs, verdictOn } from '../app/read-only-
 import type { Services, ServicesOptions } from '../app/services.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
-import { isBranch, isHub, sendsCopies } from '../config/roles.ts';
+import { isBranch, isHub } from '../config/roles.ts';
 import type { AlarmKey } from '../core/alarm.ts';
-import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
-import { repeat } from '../core/loop.ts';
-import type { BranchFollower } from '../link/branch.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
 import { compileSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { type BackupDisk, noteAtHub, type Reach } from '../support/backup-files.ts';
-import { backupDiskOf, copiesForHub } from './backups.ts';
 import { feedBranches } from './feed-branches.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
@@ -31,19 +27,12 @@ const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
 /** Interval at which the nats-server is asked which silent branches it refused because of their link key. */
 const REFUSED_EVERY_MS = 30_000;
-/** Interval at which backups are sent to the hub if no differential backups are made. */
-const COPY_EVERY_MS = 60_000;
-/** Interval at which it is recorded in the mirror that the hub still has the newest backups of this branch. */
-const COPY_NOTED_EVERY_MS = 300_000;
-/** Failures in a row after which an alarm is raised. */
-const COPY_TRIES = 4;
 
 /**
  * Cleans up after a change of role: a store that is no longer a hub or a branch ends its feeds, and the alarms about
  * branches and link.
  */
 export async function settleRole(config: Config, { mirror }: Pick<Services, 'mirror'>): Promise<void> {
-  if (!sendsCopies(config)) for (const key of OF_COPIES) mirror.health.note(key, null);
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
   for (const key of OF_A_HUB) mirror.health.note(key, null);
@@ -51,8 +40,6 @@ export async function settleRole(config: Config, { mirror }: Pick<Services, 'mir
   if (!mirror.health.freshness().some(({ subject }) => subject === 'hub.link')) return;
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
-
-const OF_COPIES: readonly AlarmKey[] = ['backup.hub'];
 
 const OF_A_HUB: readonly AlarmKey[] = [
   'hub.unassigned',
@@ -82,10 +69,7 @@ export function hubLoops(options: Options, services: Services): NamedLoop[] {
   const { mirror, stores, state, outbox } = services;
   if (!isHub(config)) return [];
   const run: NamedLoop['run'] = async (signal, beat) => {
-    const { CopyStore } = await import('../link/copies.ts');
     const { Hub } = await import('../link/hub.ts');
-    const { announcementOf } = await import('../link/server-file.ts');
-    const announced = () => announcementOf(config.hub, state.hub.serverConfig());
     const link = options.link?.hub ?? (await natsHubLink(config, services));
     const hub = new Hub({
       link,
@@ -100,13 +84,6 @@ export function hubLoops(options: Options, services: Services): NamedLoop[] {
       ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
       areOrdersStale: () => areOrdersStale(mirror, { config, clock }),
       onQueued: () => outbox.queued(),
-      announcement: () => announced().announcement,
-      copies: new CopyStore({
-        storage: config.storage.directory,
-        maxBytes: config.hub.copiesMaxBytes,
-        space: () => storageSpace(config.storage.directory),
-        clock,
-      }),
     });
     try {
       await hub.begin();
@@ -116,7 +93,7 @@ export function hubLoops(options: Options, services: Services): NamedLoop[] {
     }
   };
   const server: NamedLoop['run'] = async (signal, beat) => {
-    const { announcementOf, ServerKeeper } = await import('../link/server-file.ts');
+    const { ServerKeeper } = await import('../link/server-file.ts');
     const keeper = new ServerKeeper(state.hub, config.hub);
     let isTold = false;
     let refusedMs = clock.monotonicMs() + REFUSED_EVERY_MS;
@@ -130,9 +107,7 @@ export function hubLoops(options: Options, services: Services): NamedLoop[] {
           await keeper.noteRefused(clock.nowMs());
         }
         await keeper.look(clock.nowMs(), (found) => {
-          const [fault] = found ? [] : announcementOf(config.hub, state.hub.serverConfig()).faults;
-          const warning = fault === undefined ? found : ({ message: fault, level: 'amber' } as const);
-          mirror.health.note('hub.certificate', warning?.message ?? null, warning?.level);
+          mirror.health.note('hub.certificate', found?.message ?? null, found?.level);
         });
         isTold = false;
         told(undefined);
@@ -168,18 +143,14 @@ async function natsHubLink(config: Config, { state }: Services): Promise<HubLink
 }
 
 /** Returns a branch's loops, which replace all loops that call the platform. */
-export function branchLoops(
-  options: Options & { backupDisk?: BackupDisk },
-  services: Services,
-  onOrders: () => void,
-): NamedLoop[] {
+export function branchLoops(options: Options, services: Services, onOrders: () => void): NamedLoop[] {
   const { config, secrets, clock, log } = options;
   const { mirror, stores, state, outbox, platform } = services;
   const asked = new AbortController();
   const make = async () => {
     const { BranchFollower } = await import('../link/branch.ts');
     const link =
-      options.link?.branch ?? (await natsBranchLink(config, state, secrets.linkSeed ?? state.linkKey.read()));
+      options.link?.branch ?? (await natsBranchLink(config, secrets.linkSeed ?? state.linkKey.read()));
     const version = programVersion();
     if (options.configFile !== undefined) {
       link.answer(supportAnswers({ config, configFile: options.configFile, signal: asked.signal }));
@@ -246,76 +217,12 @@ export function branchLoops(
         }
       },
     },
-    ...copyLoops(options, services, made),
   ];
-}
-
-/**
- * Returns the loop that sends a branch's backups to its hub, or no loop if none are sent, because a loop that ends at
- * once would be restarted for ever and the watchdog would restart the service.
- */
-function copyLoops(
-  options: Options & { backupDisk?: BackupDisk },
-  services: Services,
-  made: () => Promise<{ follower: BranchFollower }>,
-): NamedLoop[] {
-  const { config, configFile, clock } = options;
-  if (!sendsCopies(config) || configFile === undefined) return [];
-  const { backupDisk = backupDiskOf(config, clock) } = options;
-  return [
-    {
-      name: 'link.copy',
-      async run(signal, beat) {
-        const { follower } = await made();
-        await sendCopies({ ...options, configFile, backupDisk, services, follower, beat }, signal);
-      },
-    },
-  ];
-}
-
-interface SendCopiesOptions extends Pick<ServicesOptions, 'config' | 'clock' | 'log'> {
-  configFile: string;
-  backupDisk: BackupDisk;
-  services: Pick<Services, 'mirror'>;
-  follower: Pick<BranchFollower, 'askCopy'>;
-  beat: () => void;
-}
-
-/** Keeps the newest backups of a branch stored at its hub, until the signal aborts. */
-async function sendCopies(
-  { config, configFile, backupDisk, services: { mirror }, follower, clock, log, beat }: SendCopiesOptions,
-  signal: AbortSignal,
-): Promise<void> {
-  const { CopySender } = await import('../link/branch-copy.ts');
-  const reach: Reach = (call) => backupDisk.reach(call, signal);
-  const sender = new CopySender({ ask: (question) => follower.askCopy(question), reach, clock, beat });
-  const everyMs = config.backup.differentialEveryMs || COPY_EVERY_MS;
-  let failures = 0;
-  let noted = '';
-  const told = (message: string | null) =>
-    mirror.health.note('backup.hub', failures >= COPY_TRIES ? message : null);
-  const act = async () => {
-    const files = await copiesForHub(config, { configFile, nowMs: clock.nowMs(), reach });
-    const isThere = await sender.send(files, everyMs, signal);
-    failures = 0;
-    told(null);
-    const news = `${sender.sent} ${Math.floor(clock.nowMs() / COPY_NOTED_EVERY_MS)}`;
-    if (!isThere || news === noted) return;
-    noted = news;
-    await mirror.write((db) => noteAtHub(db, clock.nowMs()));
-  };
-  const onError = (error: unknown) => {
-    failures += 1;
-    told(asTillsyncError(error).message);
-    log[failures === 1 ? 'warn' : 'debug']({ err: error }, 'a backup could not be sent to the hub');
-  };
-  await repeat({ act, everyMs, onError, clock, beat }, signal);
 }
 
 /** Makes the link of a branch, whose private key is `seed`. Throws `config-invalid` without a key. */
-export async function natsBranchLink(
-  { link }: Pick<Config, 'link'>,
-  state: Pick<Services['state'], 'linkWays'>,
+async function natsBranchLink(
+  { link: { hub, otherHubs, branch, caFile } }: Pick<Config, 'link'>,
   seed: string | undefined,
 ): Promise<BranchLink> {
   if (seed === undefined) {
@@ -324,8 +231,8 @@ export async function natsBranchLink(
     });
   }
   const { NatsBranchLink } = await import('../link/nats.ts');
-  const { configuredWays } = await import('../link/server-look.ts');
-  const { BranchWays } = await import('../link/ways.ts');
-  const ways = new BranchWays(configuredWays(link), state.linkWays);
-  return new NatsBranchLink({ url: link.hub, branch: link.branch, seed, tls: null, ways });
+  const { readPem } = await import('../link/server-look.ts');
+  const { Ways } = await import('../link/ways.ts');
+  const tls = { ca: caFile === '' ? null : readPem(caFile), serverName: null };
+  return new NatsBranchLink({ url: hub, branch, seed, tls, ways: new Ways([hub, ...otherHubs]) });
 }

@@ -495,13 +495,6 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: 'What came since the last backup is not saved elsewhere.',
     remedy: 'See that there is room where backup.directory is, and try backup.after by hand.',
   },
-  'backup.hub': {
-    level: 'amber',
-    hiddenBy: ['hub.link', 'hub.refused', ...NOT_RUNNING],
-    check: 'backup',
-    message: 'The newest backup does not reach the hub.',
-    remedy: 'Do what the detail says, at the hub; tillsync tries again by itself.',
-  },
   'backup.old': {
     level: 'amber',
     when: (facts) => backupsFail(facts, { tries: 2 }),

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { isDeepStrictEqual } from 'node:util';
 import type * as z from 'zod';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
@@ -123,10 +122,6 @@ export class BranchFollower {
   #published = 0;
   /** Time since which entries before the last received entry are missing. */
   #gapSinceMs: number | undefined;
-  /** True if the next hello must confirm the hub's last announcement of its addresses. */
-  #isToAnswer = false;
-  /** Sentence that says why the branch refused the hub's last announcement. */
-  #refusedWays: string | null = null;
   /** Number of reads in a row in which the server had no entries although the mirror lacks some. */
   #idles = 0;
 
@@ -249,7 +244,7 @@ export class BranchFollower {
         if (!isBegun) await this.begin();
         isBegun = true;
         const everyMs = this.#wantsSnapshot ? WISH_EVERY_MS : HELLO_EVERY_MS;
-        if (isDown || this.#isToAnswer || this.#isLeaseShort() || clock.monotonicMs() >= helloMs + everyMs) {
+        if (isDown || this.#isLeaseShort() || clock.monotonicMs() >= helloMs + everyMs) {
           await this.hello();
           helloMs = clock.monotonicMs();
           await this.#prune();
@@ -332,27 +327,15 @@ export class BranchFollower {
       rejected: stores.read(({ queries }) => queries.counts().rejected),
       quarantined: mirror.read(quarantineEntries),
       verdict: { level, finding: findings[0]?.code ?? null },
-      ways: this.#options.link.ways?.told() ?? null,
     };
   }
 
   async #sayHello(): Promise<void> {
-    const { link, mirror, stores, log } = this.#options;
+    const { mirror, stores, log } = this.#options;
     const question = this.#question();
     const answer = await this.#ask('hello', question, HELLO_ANSWER);
     this.#isStart = false;
     this.#isRefused = false;
-    const refused = link.ways?.heard(answer.ways) ?? null;
-    // A new announcement is confirmed by an immediate hello, because a person moves the hub only when all branches have
-    // confirmed.
-    this.#isToAnswer = !isDeepStrictEqual(question.ways, link.ways?.told() ?? null);
-    if (refused !== null && refused !== this.#refusedWays) {
-      log.warn(
-        { refused },
-        'what the hub announces is not taken; the addresses that this branch has are kept',
-      );
-    }
-    this.#refusedWays = refused;
     this.#freshness.ok();
     this.#published = answer.published;
     if (question.forgotten.length > 0) {
@@ -430,11 +413,6 @@ export class BranchFollower {
   async #ask<T>(question: Question, body: object, schema: z.ZodType<T>): Promise<T> {
     const text = await this.#options.link.ask(question, JSON.stringify(body));
     return readAnswer(text, schema);
-  }
-
-  /** Asks the hub about copies of backups, and returns the answer's text. Throws `link-down`. */
-  askCopy(question: object): Promise<string> {
-    return this.#options.link.ask('copy', JSON.stringify({ instance: this.#instance, ...question }));
   }
 
   async #prune(): Promise<void> {

@@ -4,7 +4,6 @@ import { isoUtc } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import type { Hello } from './link.ts';
 import type { ServerBranch } from './server-config.ts';
-import { KEPT_WAYS, type KeptWays, type WaysStore } from './ways.ts';
 
 const text = z.string().min(1);
 
@@ -51,15 +50,7 @@ export type HubCopy = z.infer<typeof HUB_COPY>;
  */
 type BranchReport = Pick<
   Hello,
-  | 'instance'
-  | 'mark'
-  | 'waiting'
-  | 'oldestWaitingAt'
-  | 'rejected'
-  | 'quarantined'
-  | 'verdict'
-  | 'version'
-  | 'ways'
+  'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
 >;
 
 /** A configured branch with its permanent id. */
@@ -501,25 +492,5 @@ export class LinkKeyRows {
   /** Deletes the proposed key, after the hub refused it for good. */
   withdraw(): void {
     storing(() => sqlOf(this.#db).run('UPDATE link_key SET next_seed = NULL'));
-  }
-}
-
-/** Stores the addresses of a branch's hub in state.db. Methods throw `storage-…`. */
-export class LinkWayRows implements WaysStore {
-  readonly #db: Database.Database;
-
-  constructor(db: Database.Database) {
-    this.#db = db;
-  }
-
-  read(): KeptWays {
-    const text = storing(() => sqlOf(this.#db).value<string>('SELECT kept FROM link_ways'));
-    return text === undefined ? { announced: null, worked: null } : KEPT_WAYS.parse(JSON.parse(text));
-  }
-
-  keep(ways: KeptWays): void {
-    const sql =
-      'INSERT INTO link_ways (one, kept) VALUES (1, ?) ON CONFLICT DO UPDATE SET kept = excluded.kept';
-    storing(() => sqlOf(this.#db).run(sql, JSON.stringify(ways)));
   }
 }

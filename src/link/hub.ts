@@ -13,7 +13,6 @@ import type { MirrorStores } from '../outbox/repositories.ts';
 import { unassigned } from './assign.ts';
 import { examineBranches } from './branch-status.ts';
 import { branchesAlarm } from './branches-alarm.ts';
-import type { CopyStore } from './copies.ts';
 import { addPage, CatalogRoom, composed, type FeedEntry, hasCatalog, hasPage } from './feed-pages.ts';
 import {
   areNamesNew,
@@ -46,7 +45,6 @@ import {
 import type { HubRows } from './hub-state.ts';
 import {
   CHANGES,
-  COPY,
   type DownMessage,
   HELLO,
   type Hello,
@@ -58,7 +56,6 @@ import {
 } from './link.ts';
 import { MisuseMonitor } from './misuse.ts';
 import { QUESTION_BYTES_MAX, QuestionGate } from './question-gate.ts';
-import type { Announcement } from './ways.ts';
 
 const LOOK_EVERY_MS = 200;
 const AGAIN_AFTER_MS = 2_000;
@@ -92,12 +89,8 @@ export interface HubOptions {
   ordersStaleAfterMs: () => number;
   /** Returns whether the hub's own orders are stale; its branches then report the same. */
   areOrdersStale: () => boolean;
-  /** Returns the hub's addresses for its branches. If left out, no addresses are announced. */
-  announcement?: () => Announcement;
   /** Called when a branch's changes were queued. */
   onQueued: () => void;
-  /** Keeps copies of the branches' backups. If left out, none are kept. */
-  copies?: CopyStore;
   clock: Clock;
   log: Log;
 }
@@ -107,8 +100,6 @@ export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
-  /** Limits questions about copies of backups separately, so that they do not delay other questions. */
-  readonly #copyGate: QuestionGate;
   readonly #misuse: MisuseMonitor;
   readonly #room = new CatalogRoom();
   /** Maps each branch to the process whose messages are accepted. */
@@ -117,16 +108,13 @@ export class Hub {
   readonly #toldReplaced = new Map<string, string>();
   #branches: readonly FeedBranch[];
   #connectedAtMs = 0;
-  #announcement: Announcement | null;
 
   constructor(options: HubOptions) {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror, options.clock);
     this.#gate = new QuestionGate(options.clock);
-    this.#copyGate = new QuestionGate(options.clock);
     this.#misuse = new MisuseMonitor(options.clock);
     this.#branches = options.branches();
-    this.#announcement = options.announcement?.() ?? null;
     const known = options.rows.branches();
     this.#heard = new Map(known.flatMap(({ branch, report }) => (report ? [[branch, report.instance]] : [])));
   }
@@ -196,7 +184,6 @@ export class Hub {
    */
   async check(): Promise<void> {
     const { link, branches, mirror, rows, clock, log } = this.#options;
-    this.#announcement = this.#options.announcement?.() ?? null;
     // A branch was renamed, closed or invited after the last check.
     if (!isDeepStrictEqual(branches(), this.#branches)) await this.begin();
     await this.catchUp();
@@ -300,8 +287,7 @@ export class Hub {
    */
   answer(branch: string, question: Question, body: Uint8Array): Promise<string> | undefined {
     // The gate runs before the question is parsed, so that a flood of questions costs other branches no time.
-    const gate = question === 'copy' ? this.#copyGate : this.#gate;
-    const entry = gate.enter(branch, body.length);
+    const entry = this.#gate.enter(branch, body.length);
     if (entry !== 'admitted') {
       this.#noteRefused(branch, question, body.length);
       if (entry === 'dropped') return undefined;
@@ -311,7 +297,7 @@ export class Hub {
     const answer = this.#found(branch)
       .then((found) => (found ? this.#answer(found, question, body) : this.#unnamed(branch)))
       .catch((error: unknown) => refusal('busy', asTillsyncError(error).message));
-    return answer.finally(() => gate.leave(branch));
+    return answer.finally(() => this.#gate.leave(branch));
   }
 
   /**
@@ -370,7 +356,6 @@ export class Hub {
       if (!this.#options.rows.hasJoined(branch)) {
         return refusal('expired', `Branch ${name} has no key of its own.`);
       }
-      if (question === 'copy') return await this.#copy(branch, asked);
       return question === 'hello' ? await this.#hello(branch, asked) : await this.#changes(found, asked);
     } catch (error) {
       const { code, message } = asTillsyncError(error);
@@ -418,9 +403,9 @@ export class Hub {
     if (mirror.read((db) => isNews(db, branch, hello))) lease = await this.#takeNews(branch, hello);
     await this.#forgetAgain(branch, hello.forgotten);
     const mark = hello.epoch === mirror.read((db) => epochOf(db, branch)) ? hello.mark : 0;
-    const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version, ways } = hello;
+    const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };
-    rows.saw(branch, { instance, mark, ...work, verdict, version, ways }, clock.nowMs());
+    rows.saw(branch, { instance, mark, ...work, verdict, version }, clock.nowMs());
     const freshness = mirror.health.freshness().filter(({ subject }) => FLOWS.includes(subject));
     return JSON.stringify({
       ...mirror.read((db) => uplinkState(db, branch, hello.line)),
@@ -432,7 +417,6 @@ export class Hub {
       freshness: freshness as HelloAnswer['freshness'],
       nowMs: clock.nowMs(),
       ordersStaleAfterMs: this.#options.ordersStaleAfterMs(),
-      ways: this.#announcement,
     } satisfies HelloAnswer);
   }
 
@@ -484,14 +468,6 @@ export class Hub {
       return refusal('unreadable', 'These changes do not follow on what the hub has; say hello first.');
     onQueued();
     return JSON.stringify(answer);
-  }
-
-  async #copy(branch: string, asked: unknown): Promise<string> {
-    const { copies } = this.#options;
-    const copy = COPY.parse(asked);
-    const replaced = copy.do === 'put' ? this.#replaced(branch, copy.instance) : undefined;
-    if (replaced !== undefined || !copies) return replaced ?? refusal('busy', 'This hub keeps no copies.');
-    return JSON.stringify(await copies.answer(branch, copy));
   }
 
   /** Returns whether the accepted machine was silent so long that an older machine is accepted again. */

@@ -21,7 +21,7 @@ export interface DownMessage {
 export const ENTRIES_KEPT_MS = 7 * 86_400_000;
 
 /** Questions that a branch asks its hub. */
-export type Question = 'join' | 'hello' | 'changes' | 'copy';
+export type Question = 'join' | 'hello' | 'changes';
 
 /** Questions that a person at the hub asks one branch. */
 export const SUPPORT_QUESTIONS = ['status', 'doctor', 'bundle'] as const;
@@ -75,15 +75,6 @@ export interface BranchLink {
   ask(question: Question, body: string): Promise<string>;
   /** Sets the handler of the hub's questions. It takes effect with the next connection. */
   answer(handler: SupportHandler): void;
-  /** Present if the hub can have several addresses. */
-  ways?: {
-    /**
-     * Handles the announcement of addresses in the hub's answer. Returns the reason as a sentence if the announcement
-     * is refused, otherwise null.
-     */
-    heard(announced: unknown): string | null;
-    told(): Hello['ways'];
-  };
   close(): Promise<void>;
 }
 
@@ -137,13 +128,6 @@ export const HELLO = z.object({
    * restored from an older backup.
    */
   forgotten: z.array(text).max(FORGOTTEN_MAX),
-  /**
-   * Stamp of the announced hub addresses that the branch uses, and why it refused the last announcement; null if its
-   * link takes no announcement.
-   */
-  ways: z
-    .object({ stamp: z.string().max(100).nullable(), refused: z.string().max(1_000).nullable() })
-    .nullable(),
 });
 export type Hello = z.infer<typeof HELLO>;
 
@@ -179,11 +163,6 @@ export const HELLO_ANSWER = z.object({
   nowMs: z.number(),
   /** Time after the last good poll at which orders count as stale, by the hub's schedule. */
   ordersStaleAfterMs: z.number().min(0),
-  /**
-   * The hub's `Announcement` of addresses; null if it announces none. It is validated separately, so that an invalid
-   * announcement does not make the whole answer invalid.
-   */
-  ways: z.unknown(),
 });
 export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
 
@@ -237,54 +216,6 @@ export const CHANGES_ANSWER = z.object({
    */
   comeBackMs: z.number().int().min(0).optional(),
 });
-
-const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
-/** Name of an encrypted automatic backup: `tillsync-b1-20261125T080000Z.differential.tar.gz.age`. */
-const copyName = z.string().regex(/^tillsync-[a-z0-9-]{1,100}-\d{8}T\d{6}Z(\.differential)?\.tar\.gz\.age$/);
-/**
- * Maximum number of bytes of a file in one question (`up`) and in one answer (`down`). It is small, because orders may
- * wait for one question or answer.
- */
-export const COPY_PART_BYTES = { up: 64 * 1024, down: 256 * 1024 };
-
-/**
- * What a branch asks about the copies of its backups at the hub. `put` appends `part` (base64) at byte `at`; an empty
- * part only asks how much the hub has. `get` reads from byte `at`.
- */
-export const COPY = z.discriminatedUnion('do', [
-  z.object({
-    do: z.literal('put'),
-    instance: text,
-    name: copyName,
-    bytes: number.min(1),
-    sha256,
-    at: number,
-    part: z.string().max(2 * COPY_PART_BYTES.up),
-  }),
-  z.object({ do: z.literal('list') }),
-  z.object({ do: z.literal('get'), name: copyName, sha256, at: number }),
-]);
-export type CopyQuestion = z.infer<typeof COPY>;
-
-/** `have`: bytes that the hub has; the file is complete when all are there. `waitMs`: pause before the next part. */
-export const PUT_ANSWER = z.object({ have: number, waitMs: z.number().min(0) });
-/** Complete copies, last arrived first. `at`: when the copy arrived, ISO 8601 UTC. */
-export const LIST_ANSWER = z.object({
-  files: z.array(z.object({ name: copyName, bytes: number, sha256, at: text })).max(100),
-});
-export type HeldCopy = z.infer<typeof LIST_ANSWER>['files'][number];
-export const GET_ANSWER = z.object({ part: z.string() });
-
-/**
- * First bytes of a file that the program age encrypted for a public key. A file encrypted for a passphrase could be
- * opened by guessing.
- */
-const FOR_A_KEY = Buffer.from('age-encryption.org/v1\n-> X25519 ');
-
-/** Returns whether a file with these first bytes is encrypted for a public key. The hub may store only such files. */
-export function isForAKey(begin: Uint8Array): boolean {
-  return FOR_A_KEY.equals(begin.subarray(0, FOR_A_KEY.length));
-}
 
 /** Refusal instead of an answer. Programs read `code`, people read `message` and `hint`. */
 export const REFUSAL = z.object({

@@ -25,7 +25,7 @@ import {
   upSubject,
 } from './server-config.ts';
 import { refuseOld } from './server-look.ts';
-import { authoritiesText, type BranchWays, type Way } from './ways.ts';
+import type { Ways } from './ways.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
 /**
@@ -81,8 +81,8 @@ export interface NatsOptions {
   user: string | HubUser;
   /** TLS settings; null for an unencrypted connection inside one machine. */
   tls: LinkTls | null;
-  /** Addresses to try in turn, instead of `url` and `tls`. */
-  ways?: BranchWays | undefined;
+  /** Addresses to try in turn, instead of `url`. `tls` is used only for those with TLS. */
+  ways?: Ways | undefined;
 }
 
 export interface LinkTls {
@@ -102,10 +102,6 @@ export class NatsWire {
   readonly #read: () => Promise<NatsOptions>;
   readonly #onConnection: (connection: NatsConnection) => void;
   #connection: NatsConnection | undefined;
-  /** Address of the present connection. */
-  #way: Way | undefined;
-  /** Address to try after all others. */
-  #shunned: string | undefined;
   /** Called after a reconnect or a close, because the server has then forgotten the client's requests. */
   onAgain: () => void = () => {};
   #connecting: Promise<NatsConnection> | undefined;
@@ -128,30 +124,20 @@ export class NatsWire {
     return this.#connecting;
   }
 
-  /** Address of the newest connection; undefined before the first one, and if the options have no `ways`. */
-  get way(): Way | undefined {
-    return this.#way;
-  }
-
-  /**
-   * Closes the connection and tries its address last from now on. Does nothing if there is only one address.
-   */
-  async shun(): Promise<void> {
+  /** Closes the connection and tries its address last from now on. Does nothing if there is only one address. */
+  async giveUp(): Promise<void> {
     const { ways } = await this.#read();
-    if (!ways || !this.#way || ways.list().length < 2) return;
-    this.#shunned = this.#way.url;
-    await this.#connection?.close();
+    if (ways?.giveUp()) await this.#connection?.close();
   }
 
   async #connect(): Promise<NatsConnection> {
-    const options = await this.#read();
-    if (!options.ways) return this.#connectTo(options);
+    const { ways, tls, ...options } = await this.#read();
+    if (!ways) return this.#connectTo({ ...options, tls });
     let fault: unknown;
-    const isShunned = (way: Way) => Number(way.url === this.#shunned);
-    for (const way of options.ways.list().sort((a, b) => isShunned(a) - isShunned(b))) {
+    for (const url of ways.list()) {
       try {
-        const made = await this.#connectTo({ ...options, url: way.url, tls: tlsOf(way) });
-        this.#way = way;
+        const made = await this.#connectTo({ ...options, url, tls: isSecure(url) ? tls : null });
+        ways.noteWorked(url);
         return made;
       } catch (error) {
         // A refused key or a too old server is reported rather than an unreachable one, because a person can act on it.
@@ -223,11 +209,6 @@ export class NatsWire {
     // `drain` would wait for a server that may not answer any more.
     await made?.close();
   }
-}
-
-function tlsOf({ url, authorities }: Way): LinkTls | null {
-  if (!isSecure(url)) return null;
-  return { ca: authoritiesText(authorities), serverName: null };
 }
 
 /**
@@ -356,7 +337,7 @@ export class NatsHubLink implements HubLink {
         ?.then((answer) => message.respond(answer))
         .catch(() => {});
     };
-    for (const question of ['join', 'hello', 'changes', 'copy'] satisfies Question[]) {
+    for (const question of ['join', 'hello', 'changes'] satisfies Question[]) {
       connection.subscribe(upSubject('*', question), {
         callback: (error, message) => {
           if (!error) respond(message);
@@ -414,20 +395,12 @@ export class NatsBranchLink implements BranchLink {
   readonly #wire: NatsWire;
   readonly #branch: string;
   readonly #id = randomUUID();
-  readonly ways?: NonNullable<BranchLink['ways']>;
   #handler: SupportHandler | undefined;
   #unanswered = 0;
 
   constructor(options: Omit<NatsOptions, 'user'> & { branch: string }) {
     const { branch, ...rest } = options;
     this.#branch = branch;
-    const { ways } = rest;
-    if (ways) {
-      this.ways = {
-        heard: (announced) => (this.#wire.way ? ways.heard(this.#wire.way, announced) : null),
-        told: () => ways.told(),
-      };
-    }
     this.#wire = new NatsWire({ ...rest, user: branch }, (connection) => this.#listen(connection));
   }
 
@@ -536,7 +509,7 @@ export class NatsBranchLink implements BranchLink {
       return answer.string();
     } catch (cause) {
       this.#unanswered += 1;
-      if (this.#unanswered % UNANSWERED_MAX === 0) await this.#wire.shun();
+      if (this.#unanswered % UNANSWERED_MAX === 0) await this.#wire.giveUp();
       throw down(cause, 'The hub does not answer');
     }
   }

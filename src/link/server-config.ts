@@ -125,7 +125,7 @@ function accountOf({ branch, publicKey, invitedKey }: ServerBranch): string {
   // A branch's own key cannot use an invitation, and an invitation's key can only join.
   const own = [
     `$JS.ACK.${STREAM}.${branch}.>`,
-    ...['hello', 'changes', 'copy', 'answer.*'].map((what) => upSubject(branch, what)),
+    ...['hello', 'changes', 'answer.*'].map((what) => upSubject(branch, what)),
   ];
   const users = [
     ...(publicKey === null

@@ -5,7 +5,6 @@ import * as z from 'zod';
 import type { FindingLevel } from '../core/alarm.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import { KNOWN_AUTHORITIES } from '../core/values.ts';
 import { syncPath } from '../db/sqlite.ts';
 import { ABSENT_AFTER_MS } from './branch-status.ts';
 import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
@@ -20,8 +19,7 @@ import {
   publicKeyOf,
 } from './nats.ts';
 import { accountNames, clientName, type ServerConfig, serverConfig } from './server-config.ts';
-import { type CertificateSeen, lookAtCertificate, placeOf, readAuthorities, readPem } from './server-look.ts';
-import type { Announcement } from './ways.ts';
+import { type CertificateSeen, lookAtCertificate, placeOf, readPem } from './server-look.ts';
 
 const MODE = 0o600;
 
@@ -48,33 +46,6 @@ export function isUnitInstalled(): boolean {
 export interface HubAddresses {
   nats: string;
   publicUrl: string;
-}
-
-/**
- * Returns the announcement of the hub's present and future addresses. `faults` has a sentence for each certificate file
- * that was left out, because it cannot be read or has no certificate.
- */
-export function announcementOf(
-  {
-    nats,
-    publicUrl,
-    announce,
-    announceCaFiles,
-  }: HubAddresses & { announce: readonly string[]; announceCaFiles: readonly string[] },
-  place: ServerConfigPlace | undefined,
-): { announcement: Announcement; faults: string[] } {
-  const faults: string[] = [];
-  const today = place?.tls ? [place.tls.caFile ?? KNOWN_AUTHORITIES] : [];
-  const authorities = [...new Set([...today, ...announceCaFiles])].flatMap((file) => {
-    if (file === KNOWN_AUTHORITIES) return [file];
-    try {
-      return [readAuthorities(file)];
-    } catch (error) {
-      faults.push(`hub.announce_ca_files: ${asTillsyncError(error).message} Branches are not told of it.`);
-    }
-    return [];
-  });
-  return { announcement: { addresses: [...new Set([publicUrl || nats, ...announce])], authorities }, faults };
 }
 
 /** Returns the hub's own keys. They are made on the first call. */

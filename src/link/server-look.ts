@@ -6,8 +6,6 @@ import { connect as connectSecure } from 'node:tls';
 import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import { KNOWN_AUTHORITIES } from '../core/values.ts';
-import { type ConfiguredWays, certificatesIn } from './ways.ts';
 
 /**
  * Oldest accepted version of nats-server. Older versions acknowledge messages that are not on the disk yet,
@@ -57,18 +55,6 @@ export function placeOf(url: string): { host: string; port: number; isName: bool
   return { host, port: Number(port || 4222), isName: !/^[\d.]+$|:/.test(host) };
 }
 
-/**
- * Returns the addresses of the hub from the section `[link]`. Throws `config-invalid` for an unreadable file.
- */
-export function configuredWays(link: {
-  hub: string;
-  otherHubs: readonly string[];
-  caFile: string;
-}): ConfiguredWays {
-  const authority = link.caFile === '' ? KNOWN_AUTHORITIES : readPem(link.caFile);
-  return { urls: [link.hub, ...link.otherHubs], authorities: [authority] };
-}
-
 /** Reads a PEM file. Throws `config-invalid` if the file cannot be read. */
 export function readPem(file: string): string {
   try {
@@ -79,11 +65,27 @@ export function readPem(file: string): string {
   }
 }
 
-/** Reads the certificates of a PEM file, to send them to another machine. Throws `config-invalid` if there are none. */
+const PEM_LENGTH_MAX = 20_000;
+
+/**
+ * Reads the certificates of a PEM file, to send them to another machine, without a private key that may stand beside
+ * them. Throws `config-invalid` if there are none.
+ */
 export function readAuthorities(file: string): string {
-  const found = certificatesIn(readPem(file));
-  if (found === null) throw new TillsyncError('config-invalid', `${file} holds no certificate.`);
-  return found;
+  const text = readPem(file);
+  const found = text.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+  if (text.length > PEM_LENGTH_MAX || found.length === 0 || !found.every(isCertificate)) {
+    throw new TillsyncError('config-invalid', `${file} holds no certificate.`);
+  }
+  return `${found.join('\n')}\n`;
+}
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).subject !== '';
+  } catch {
+    return false;
+  }
 }
 
 /**

@@ -116,16 +116,6 @@ export function handedOnMs(db: Database.Database): number | undefined {
   return mark(db, 'backup.handed-on');
 }
 
-/** Notes that the hub has the newest backups of this branch. */
-export function noteAtHub(db: Database.Database, atMs: number): void {
-  setMark(db, 'backup.hub', atMs);
-}
-
-/** Returns when the hub had the newest backups of this branch; undefined if it never did. */
-export function atHubMs(db: Database.Database): number | undefined {
-  return mark(db, 'backup.hub');
-}
-
 /** Deletes files of killed processes. A file's name is `start` and the id of its process. */
 export function removeLeftOvers(directory: string, start: string): void {
   for (const name of readdirSync(directory)) {

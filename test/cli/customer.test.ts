@@ -103,12 +103,10 @@ test('customer forget leaves no byte of the person, and everything of the others
   const copy = join(directory, 'backups', `tillsync-${hostname().toLowerCase()}-20260101T000000Z.tar.gz`);
   mkdirSync(join(directory, 'backups'));
   writeFileSync(copy, '');
-  const ofABranch = join(directory, 'copies', 'B1');
-  mkdirSync(ofABranch, { recursive: true });
   expect(has('+56 9 2222 2222')).toBe(true);
   const { code, stdout } = await run(['forget'], '+56 922222222');
   expect([code, stdout]).toEqual([0, expect.stringContaining('2 orders without this person from now on.')]);
-  for (const each of [copy, ofABranch]) expect(stdout).toContain(`This copy still has the person: ${each}`);
+  expect(stdout).toContain(`This copy still has the person: ${copy}`);
   expect(stdout).toMatch(/Further texts name it: the text of order 65a1\d+1004 \(newest, o\d+\)/);
   for (const text of ['ana@example.com', 'Núñez', 'Nunez', '+56 9 2222 2222', '+56 2 2222 2222']) {
     expect([text, has(text)]).toEqual([text, false]);

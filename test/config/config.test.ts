@@ -289,6 +289,22 @@ x = 1`);
   });
 
   test.each([
+    ['hub.announce', 'link.hub of each branch'],
+    ['hub.announce_ca_files', 'link.ca_file at each branch'],
+    ['hub.copies_max_bytes', 'is invited again'],
+    ['backup.to_hub', 'is invited again'],
+  ])('refuses a key that is gone by name, with what to write instead: %s', (key, instead) => {
+    const [section = '', name = ''] = key.split('.');
+    const read = readConfig({ file: 'c.toml', env: {}, text: `${MINIMAL}\n[${section}]\n${name} = "x"` });
+    const allowed = expect.stringContaining(instead);
+    expect(read).toMatchObject({ faults: [{ origin: 'c.toml', key, found: 'a key that is gone', allowed }] });
+    const variable = `TILLSYNC_${section}_${name}`.toUpperCase();
+    const overridden = readConfig({ file: 'c.toml', env: { [variable]: 'x' }, text: MINIMAL });
+    const origin = `environment variable ${variable}`;
+    expect(overridden).toMatchObject({ faults: [{ origin, found: 'a key that is gone', allowed }] });
+  });
+
+  test.each([
     ['[storage]\ndirectory = "data"', 'storage.directory'],
     ['[storage]\ngroup = "two words"', 'storage.group'],
     ['[webhook]\nlisten = "127.0.0.1:99999"', 'webhook.listen'],

@@ -45,7 +45,6 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
         everyMs: DAY_MS,
         differentialEveryMs: 30_000,
         recipient: '',
-        toHub: true,
         keep: 3,
         after: [],
         ...settings,

@@ -34,7 +34,6 @@ function rig({ after = [], ending = '' }: { after?: string[]; ending?: string } 
       everyMs: HOUR_MS,
       differentialEveryMs: 30_000,
       recipient: '',
-      toHub: true,
       keep: 3,
       after,
     },

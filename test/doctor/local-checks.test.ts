@@ -78,10 +78,7 @@ describe('databases', () => {
     hub: {
       nats: role === 'hub' ? 'nats://127.0.0.1:4222' : '',
       publicUrl: '',
-      announce: [],
-      announceCaFiles: [],
       store: '',
-      copiesMaxBytes: 0,
     },
     link: { hub: role === 'branch' ? 'nats://127.0.0.1:4222' : '', otherHubs: [], branch: 'B1', caFile: '' },
   });

@@ -124,7 +124,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     ['writes into its own feed', 'd.B2', '{}'],
     ['asks in the name of another', 'up.B1.hello', '{}'],
     ['hands up in the name of another', 'up.B1.changes', '{}'],
-    ['fetches the copies of another', 'up.B1.copy', '{"do":"list"}'],
+    ['hands a file to the hub', 'up.B2.copy', '{"do":"put"}'],
     ['asks another branch', 'ctl.B1.status', '{}'],
     ['answers another', '_INBOX.B1.x', '{}'],
     ['answers the hub', '_INBOX.@hub.x', '{}'],
@@ -232,7 +232,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
           ...asked,
           ...asked.map((subject) => subject.replace('$JS.', 'hub.')),
           '$JS.ACK.DOWN.B2.1.1.1.1.1',
-          ...['hello', 'changes', 'copy', 'join', 'answer.x'].map((what) => `up.B2.${what}`),
+          ...['hello', 'changes', 'join', 'answer.x'].map((what) => `up.B2.${what}`),
         ];
         const replies = [
           ...['STREAM.DELETE.DOWN', 'STREAM.PURGE.DOWN', 'STREAM.UPDATE.DOWN', 'STREAM.CREATE.MINE'],

@@ -126,7 +126,6 @@ describe('the board of branches', () => {
           version: '9',
         },
         verdict: { level: 'amber', finding: 'toString' },
-        ways: null,
       },
       chain.clock.nowMs(),
     );

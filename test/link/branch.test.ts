@@ -22,29 +22,6 @@ it.each(['', 'no JSON', 'null', '{"upTo":"7"}', '{}'])(
   },
 );
 
-it('tells the hub within a second that it heard where the hub will be', async () => {
-  const { hub, branches, clock } = await openChain();
-  const [branch] = branches;
-  let stamp = 'before';
-  const ways = {
-    told: () => ({ stamp, refused: null }),
-    heard: () => {
-      stamp = 'announced';
-      return null;
-    },
-  };
-  Object.assign(branch.link, { ways });
-  const over = new AbortController();
-  const handing = branch.follower.upload(over.signal, () => {});
-  const told = () =>
-    hub.services.state.hub.branches().find((each) => each.branch === 'B1')?.report?.ways?.stamp;
-  await vi.waitUntil(() => told() === 'before');
-  await clock.advance(1_000);
-  await vi.waitUntil(() => told() === 'announced');
-  over.abort();
-  await handing;
-});
-
 /** Runs the branch's loops as the daemon does, until the test ends. */
 function runLoops(branch: BranchStore) {
   const over = new AbortController();

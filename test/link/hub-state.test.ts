@@ -18,7 +18,6 @@ const report = (more: Partial<BranchReport> = {}): BranchReport => ({
   quarantined: 0,
   verdict: { level: 'green', finding: null },
   version: '0',
-  ways: null,
   ...more,
 });
 

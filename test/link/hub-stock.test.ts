@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { assignOrder } from '../../src/link/assign.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { product } from '../outbox/outbox-fixture.ts';
-import { type Chain, type HubStore, openChain } from './chain-rig.ts';
+import { BranchStore, type Chain, type HubStore, openChain } from './chain-rig.ts';
 
 /** Tests how a hub handles the stock counts of its branches. */
 
@@ -270,4 +270,45 @@ it('a hub says to the branch why it refuses lines that an edit renumbered', asyn
   const refused = one.rows<{ message: string }>('SELECT message FROM refused_acks');
   expect(refused).toEqual([{ message: expect.stringContaining("Event 1000 changed the order's lines") }]);
   expect(one.rows('SELECT order_id FROM orders_to_book')).toEqual([{ order_id: idOf(1) }]);
+});
+
+it('a new machine of a lost branch has what the lost one acknowledged, and hands none of it up again', async () => {
+  const chain = await openChain();
+  const { hub, branches, settle, clock, server } = chain;
+  const [lost, other] = branches;
+  await hub.sweep([TEA]);
+  for (const first of [1, 11, 21, 31]) await orderOfEach(chain, first);
+  await lost.services.outbox.acknowledge([idOf(1)], 'http');
+  await lost.services.outbox.acknowledge([{ orderId: idOf(11), without: [2] }], 'inbox');
+  await lost.services.outbox.acknowledge([idOf(21)], 'cli');
+  await other.services.outbox.acknowledge([idOf(2)], 'http');
+  await settle();
+  await clock.advance(60_000);
+  await lost.stop();
+  // What the lost machine handed up last is all that the hub has.
+  const key = `U${'NEW'.padEnd(55, 'A')}`;
+  hub.services.state.hub.invite('B1', key, clock.nowMs() + 1_000);
+  hub.services.state.hub.join('B1', key, clock.nowMs());
+  const machine = new BranchStore(clock, server, 'B1');
+  await machine.start();
+  await settle([machine]);
+
+  const acked = 'SELECT order_id, branch, acked_at, source, without FROM order_acks';
+  const toBook = "SELECT order_id, acked_at FROM orders_to_book WHERE store_external_id = 'B1' ORDER BY 1";
+  expect(machine.rows(acked)).toEqual(hub.rows(`${acked} WHERE branch = 'B1'`));
+  expect(machine.rows(acked)).toHaveLength(3);
+  expect(machine.rows(toBook)).toEqual(hub.rows(toBook));
+  expect(machine.rows(toBook)).toMatchObject([
+    { order_id: idOf(11) },
+    { order_id: idOf(31), acked_at: null },
+  ]);
+  expect(machine.rows('SELECT order_id FROM up_acks')).toEqual([]);
+  expect(machine.rows('SELECT u FROM up_items')).toEqual([]);
+  // The rest of the lines is acknowledged on the new machine.
+  const [rest] = await machine.services.outbox.acknowledge([idOf(11)], 'http');
+  expect(rest?.state).toBe('new');
+  const [again] = await machine.services.outbox.acknowledge([idOf(1)], 'http');
+  expect(again?.state).toBe('known');
+  await settle([machine]);
+  expect(hub.rows(toBook)).toMatchObject([{ order_id: idOf(31) }]);
 });

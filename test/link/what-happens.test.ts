@@ -741,6 +741,26 @@ describe('what happens when', () => {
     for (const branch of [one, two]) expect(branch.orders()).toEqual(hub.orders('B1'));
   });
 
+  it('an order comes back that another branch booked: a new machine does not take that for its own word', async () => {
+    const { hub, branches, settle } = await running();
+    const [one, two] = branches;
+    await hub.order(1, 'B1', 'payment-approved');
+    await settle();
+    await hub.order(1, 'B2', 'payment-approved');
+    await settle();
+    await two.services.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
+    await settle();
+    await one.stop();
+    one.loseMirror();
+    await one.start();
+    await settle();
+    await hub.order(1, 'B1', 'payment-approved');
+    await settle();
+    const toBook = 'SELECT order_id FROM orders_to_book';
+    expect(one.rows(toBook)).toEqual([{ order_id: idOf(1) }]);
+    expect(hub.rows(toBook)).toEqual([{ order_id: idOf(1) }]);
+  });
+
   it('orders go to branches: the hub notes to which, and which of them moved', async () => {
     const { hub, settle } = await running();
     for (const store of ['B1', 'B2']) await hub.order(1, store);

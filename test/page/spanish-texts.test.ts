@@ -20,7 +20,7 @@ const TOLD_ON_THE_PAGE = [
   'src/hooks/hook-loop.ts',
   'src/db/wal.ts',
   'src/core/json-records.ts',
-  'src/link/{hub,hub-feed,branch,copies,branch-status,branch-download,branch-upload,nats,server-file,server-look}.ts',
+  'src/link/{hub,hub-feed,branch,branch-status,branch-download,branch-upload,nats,server-file,server-look}.ts',
   'src/daemon/{incoming,outgoing,link-loops,alarm-loop}.ts',
   'src/app/services.ts',
   'src/support/restored-mirror.ts',

@@ -20,7 +20,6 @@ export function helloOf(more: Partial<Hello> = {}): Hello {
     verdict: { level: 'green', finding: null },
     version: '0',
     forgotten: [],
-    ways: null,
     ...more,
   };
 }
@@ -38,7 +37,6 @@ export function helloAnswerOf(more: Partial<HelloAnswer> = {}): HelloAnswer {
     freshness: [],
     nowMs: 0,
     ordersStaleAfterMs: 0,
-    ways: null,
     ...more,
   };
 }

@@ -10,8 +10,6 @@ import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
 import { branchBoard } from '../../link/branch-status.ts';
 import { SERVER_UNIT } from '../../link/server-file.ts';
-import { configuredWays } from '../../link/server-look.ts';
-import { authoritiesText, waysOf } from '../../link/ways.ts';
 import type { ChangeKind } from '../../outbox/change.ts';
 import type { Wait } from '../../platform/platform.ts';
 import { heartbeatTarget } from '../alarm-test.ts';
@@ -220,7 +218,7 @@ class Examination {
         const found = outcomeOfFindings(verdict, 'quarantine', { entries });
         return found ?? well('Everything received could be read.', { entries: 0 });
       }),
-      backup: this.#withStored((stored) => backupOutcome(stored, this.#config, clock)),
+      backup: this.#withStored((stored) => backupOutcome(stored, clock)),
       hub: this.#withStored(({ verdict, mirror }) => {
         const link = mirror.health.freshness().find(({ subject }) => subject === 'hub.link');
         const found = outcomeOfFindings(verdict, 'hub');
@@ -283,16 +281,19 @@ class Examination {
     };
   }
 
-  /** Checks the way to the hub, at the hub's present address, which may differ from the configured one. */
-  #wayOfBranch(): Promise<CheckOutcome> | CheckOutcome {
+  /** Checks the way to the hub: the first of its addresses that works, otherwise the first one. */
+  async #wayOfBranch(): Promise<CheckOutcome> {
     const { signal } = this.#o;
     const config = this.#config;
-    return this.#withServices(async ({ state }) => {
-      const { link } = config;
-      const [way] = waysOf(configuredWays(link), state.linkWays.read());
-      const { url = link.hub, authorities = [] } = way ?? {};
-      return wayOutcome(config, await lookAt(url, { ca: authoritiesText(authorities) }, signal), url);
-    })();
+    const { hub, otherHubs, caFile } = config.link;
+    const lookUp = async (url: string) => wayOutcome(config, await lookAt(url, { caFile }, signal), url);
+    const first = await lookUp(hub);
+    if (first.level === 'ok') return first;
+    for (const url of otherHubs) {
+      const other = await lookUp(url);
+      if (other.level === 'ok') return other;
+    }
+    return first;
   }
 
   /**

@@ -12,10 +12,10 @@ import { RUNNING, storagePaths } from '../../app/storage.ts';
 import type { Branch } from '../../catalog/product.ts';
 import { branchMappings } from '../../catalog/unmapped.ts';
 import type { Config } from '../../config/config-type.ts';
-import { isBranch, sendsCopies } from '../../config/roles.ts';
+import { isBranch } from '../../config/roles.ts';
 import { asTillsyncError, counted, hasCode } from '../../core/errors.ts';
 import { openWhenFree } from '../../core/files.ts';
-import { type Clock, formatDuration, isoUtc } from '../../core/time.ts';
+import { type Clock, formatDuration } from '../../core/time.ts';
 import { pidOf } from '../../db/lease.ts';
 import type { DiskSpace } from '../../health/facts.ts';
 import type { Verdict } from '../../health/verdict.ts';
@@ -28,7 +28,6 @@ import type { LastSent } from '../../outbox/outbox-queries.ts';
 import type { MirrorStores } from '../../outbox/repositories.ts';
 import { safetyName } from '../../outbox/stock-ledger.ts';
 import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
-import { atHubMs } from '../backup-files.ts';
 import { type CheckOutcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
 import { lockedAway } from './files.ts';
 
@@ -87,39 +86,16 @@ export function flowOutcome(
   return running === false ? skipped(`tillsync does not run. ${worked}`, null, facts) : well(worked, facts);
 }
 
-/** Checks the last automatic backup, and at a branch whether its hub has it. */
-export function backupOutcome(
-  { verdict, mirror }: Stored,
-  config: Pick<Config, 'link' | 'backup'> | undefined,
-  clock: Clock,
-): CheckOutcome {
+/** Checks the last automatic backup. */
+export function backupOutcome({ verdict, mirror }: Stored, clock: Clock): CheckOutcome {
   const seen = mirror.health.freshness().find(({ subject }) => subject === 'backup');
-  const atHub = config && atHubWords(config, mirror.read(atHubMs), clock);
-  const facts = { ...seen, ...atHub?.facts };
+  const facts = { ...seen };
   const found = outcomeOfFindings(verdict, 'backup', facts);
   if (found) return found;
   if (seen?.state === 'off') return skipped(seen.message, null, facts);
   if (seen?.lastOkAt == null)
     return skipped('None was made yet; the first one follows some minutes after a start.', null, facts);
-  const made = `Last made ${since(seen.lastOkAt, clock)}: ${seen.message}`;
-  return well([made, atHub?.says].filter(Boolean).join(' '), facts);
-}
-
-/** Returns what a branch knows of its backups at the hub; undefined if this is no branch or `backup.to_hub` is off. */
-function atHubWords(
-  config: Pick<Config, 'link' | 'backup'>,
-  atMs: number | undefined,
-  clock: Clock,
-): { says: string; facts: { atHub: string | null } } | undefined {
-  if (!isBranch(config) || !config.backup.toHub) return undefined;
-  const atHub = atMs === undefined ? null : isoUtc(atMs);
-  if (!sendsCopies(config)) {
-    const says =
-      'It is not at the hub, for it is not encrypted: make a phrase with {tillsync} backup --new-phrase, then {restart}';
-    return { says, facts: { atHub } };
-  }
-  const says = atHub === null ? 'The hub has none yet.' : `The hub had it ${since(atHub, clock)}.`;
-  return { says, facts: { atHub } };
+  return well(`Last made ${since(seen.lastOkAt, clock)}: ${seen.message}`, facts);
 }
 
 /** Checks that the POS acknowledges its orders, by its last acknowledgement. */

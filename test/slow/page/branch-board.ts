@@ -60,7 +60,6 @@ export async function letFare(
       oldestWaitingAt: oldest === undefined ? null : ago(oldest),
       verdict: { level: finding === undefined ? 'green' : level, finding: finding ?? null },
       version: '0.1.0',
-      ways: null,
     };
     state.hub.saw(branch, report, systemClock.nowMs() - seen * 60_000);
   }

@@ -6,9 +6,3 @@ CREATE TABLE link_key (
   seed TEXT,
   next_seed TEXT
 ) STRICT;
-
--- The one row is the hub's addresses as this branch knows them.
-CREATE TABLE link_ways (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  kept TEXT NOT NULL CHECK (json_valid(kept))
-) STRICT;
