@@ -142,8 +142,7 @@ const DOORS: Record<string, readonly string[]> = {
     'verdict',
   ],
   link: [
-    ...['assign', 'branch', 'branch-copy', 'branch-status', 'copies', 'hub', 'link', 'nats'],
-    ...['assign', 'branch', 'branch-status', 'hub', 'link', 'nats', 'own-store'],
+    ...['assign', 'branch', 'branch-status', 'hub', 'link', 'nats'],
     'server-config',
     ...['server-file', 'server-look', 'ways'],
   ],
