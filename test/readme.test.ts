@@ -111,7 +111,7 @@ describe('README and docs', () => {
         (file) => `src/db/mirror/migrations/${file}`,
       ),
     ],
-    ['inbox', ['src/outbox/inbox-schema.sql']],
+    ['inbox', ['src/outbox/intake/inbox-schema.sql']],
   ])('list the columns of the %s as they are, all but those of tillsync itself', (mark, files) => {
     const own = (name: string) =>
       OWN_COLUMNS.includes(name) || OWN_TABLES.includes(name.split('.')[0] as string);
@@ -121,7 +121,7 @@ describe('README and docs', () => {
   });
 
   it('name constraints of the inbox as they are', () => {
-    const schema = read('src/outbox/inbox-schema.sql');
+    const schema = read('src/outbox/intake/inbox-schema.sql');
     const told = /name of the constraint says why: (.*?), and so on/s.exec(POS)?.[1] ?? '';
     const names = [...told.matchAll(/`([^`]+)`/g)].map(([, name]) => name?.replaceAll('\n', ' '));
     expect(names.length).toBeGreaterThan(2);

@@ -11,14 +11,14 @@ import {
   wholeInventory,
 } from '../app/inventory.ts';
 import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
-import type { ChangeKind, SourceLine } from '../outbox/change.ts';
-import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
-import type { DecimalSign } from '../outbox/csv.ts';
-import { previewChanges } from '../outbox/full-inventory-plan.ts';
-import type { GuardReason } from '../outbox/guards.ts';
-import type { Acceptance } from '../outbox/intake.ts';
-import type { OutboxService } from '../outbox/outbox.ts';
-import type { Row } from '../outbox/same-article.ts';
+import type { ChangeKind, SourceLine } from '../outbox/intake/change.ts';
+import { type FileFormat, readChangeFile } from '../outbox/intake/change-file.ts';
+import type { DecimalSign } from '../outbox/intake/csv.ts';
+import { previewChanges } from '../outbox/intake/full-inventory-plan.ts';
+import type { GuardReason } from '../outbox/intake/guards.ts';
+import type { Acceptance } from '../outbox/intake/intake.ts';
+import type { Row } from '../outbox/intake/same-article.ts';
+import type { OutboxService } from '../outbox/sending/outbox.ts';
 import { addressOf, originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route, untilClosed } from './api.ts';
 import {

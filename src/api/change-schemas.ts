@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { isoTime, text, whole } from '../core/schema.ts';
-import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/change.ts';
+import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/intake/change.ts';
 import { digits, errorAnswer, feedQuery, limitOf, storeName } from './schemas.ts';
 
 /** Schemas of the local API for changes on their way to the platform. */

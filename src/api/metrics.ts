@@ -28,9 +28,9 @@ import { by, byState, gauge, type MetricFamily } from '../health/metrics-format.
 import type { HookStatus } from '../hooks/hook.ts';
 import { statusesOf } from '../hooks/hook-cursors.ts';
 import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-status.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
-import type { OutboxService } from '../outbox/outbox.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
+import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/reading/order-queries.ts';
+import type { OutboxService } from '../outbox/sending/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];

@@ -8,8 +8,8 @@ import {
   orderModifier,
   orderToBook,
   trendHour,
-} from '../orders/mirrored-order.ts';
-import { productItem, stockItem } from '../outbox/change.ts';
+} from '../orders/merging/mirrored-order.ts';
+import { productItem, stockItem } from '../outbox/intake/change.ts';
 import { type ApiFamily, type ApiRoute, TAGS } from './api.ts';
 import * as changes from './change-schemas.ts';
 import examples from './examples.json' with { type: 'json' };

@@ -5,10 +5,16 @@ import { configuredBranches } from '../app/read-only-services.ts';
 import { namedBranch } from '../catalog/product.ts';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc, keptFor, zoneCalendar } from '../core/time.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import { type MirroredOrder, withoutContact } from '../orders/mirrored-order.ts';
-import { eventsOfStore, ordersToBook, readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
-import type { AckResult } from '../outbox/change.ts';
+import { type MirroredOrder, withoutContact } from '../orders/merging/mirrored-order.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
+import {
+  eventsOfStore,
+  ordersToBook,
+  readBoard,
+  readTrends,
+  searchOrders,
+} from '../orders/reading/order-queries.ts';
+import type { AckResult } from '../outbox/intake/change.ts';
 import { addressOf, maySeeContact, refuseWithdrawnKey } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import { AddressShares, LOOK_EVERY_MS, LongPolls, STREAMS_MAX } from './long-polls.ts';

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { isoTime, text, whole } from '../core/schema.ts';
-import { order } from '../orders/mirrored-order.ts';
+import { order } from '../orders/merging/mirrored-order.ts';
 
 const preparedSide = z
   .object({

@@ -2,9 +2,9 @@ import * as z from 'zod';
 import { product } from '../catalog/product.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { HOOK_EVENTS } from '../core/values.ts';
-import { boardOrder, order, orderToBook, trendHour } from '../orders/mirrored-order.ts';
-import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
-import { WITHOUT_MAX } from '../outbox/change.ts';
+import { boardOrder, order, orderToBook, trendHour } from '../orders/merging/mirrored-order.ts';
+import { ORDER_ID_LENGTH_MAX } from '../orders/merging/order.ts';
+import { WITHOUT_MAX } from '../outbox/intake/change.ts';
 
 /** Schemas of the local API. They validate requests, type the answers, and describe both at /v1/openapi.json. */
 

@@ -10,7 +10,7 @@ import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.t
 import { hostOf, isLoopbackName, listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
+import { ORDER_ID_LENGTH_MAX } from '../orders/merging/order.ts';
 import { type GroupSocket, isBySocket, letInto, listenForGroup, listenForOwn } from './access.ts';
 import type { errorAnswer } from './schemas.ts';
 

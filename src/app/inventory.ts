@@ -2,9 +2,9 @@ import { branchName, namedBranch } from '../catalog/product.ts';
 import { type SweepNowRequest, sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
-import type { ProductChange, SourceLine, StockChange } from '../outbox/change.ts';
-import { type InventoryPlan, planInventory } from '../outbox/full-inventory-plan.ts';
-import type { OptionNames, Row, RowsRule } from '../outbox/same-article.ts';
+import type { ProductChange, SourceLine, StockChange } from '../outbox/intake/change.ts';
+import { type InventoryPlan, planInventory } from '../outbox/intake/full-inventory-plan.ts';
+import type { OptionNames, Row, RowsRule } from '../outbox/intake/same-article.ts';
 import type { Services } from './services.ts';
 
 type InventoryServices = Pick<

@@ -3,10 +3,10 @@ import { isBranch } from '../config/roles.ts';
 import type { Freshness } from '../core/alarm.ts';
 import { counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import type { ChangeKind, OutboxEntry } from '../outbox/change.ts';
-import { DifferenceMonitor, OutboxMaintenance } from '../outbox/maintenance.ts';
-import { StockLooker } from '../outbox/product-reads.ts';
-import { PushFreshness, PushLoop, type PushLoopOptions } from '../outbox/push-loop.ts';
+import type { ChangeKind, OutboxEntry } from '../outbox/intake/change.ts';
+import { DifferenceMonitor, OutboxMaintenance } from '../outbox/sending/maintenance.ts';
+import { StockLooker } from '../outbox/sending/product-reads.ts';
+import { PushFreshness, PushLoop, type PushLoopOptions } from '../outbox/sending/push-loop.ts';
 import type { Services, ServicesOptions } from './services.ts';
 
 export interface OutboxSenderOptions

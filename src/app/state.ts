@@ -7,11 +7,11 @@ import { openStateFile } from '../db/state-file.ts';
 import { AlarmRows } from '../health/notification-policy.ts';
 import { HookRows } from '../hooks/hook-rows.ts';
 import { HubRows, LinkKeyRows } from '../link/hub-state.ts';
-import { CallbackRows } from '../orders/callback-log.ts';
-import { EventCursorRows } from '../orders/mirror-file.ts';
-import { WebhookRows } from '../orders/webhook-registration.ts';
+import { EventCursorRows } from '../orders/reading/mirror-file.ts';
+import { CallbackRows } from '../orders/receiving/callback-log.ts';
 import { RateStore } from '../platform/rate-budget.ts';
 import { TokenRows } from '../platform/tokens.ts';
+import { WebhookRows } from '../platform/webhook-registration.ts';
 
 interface StateOptions {
   path: string;

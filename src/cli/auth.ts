@@ -2,7 +2,7 @@ import type { Services } from '../app/services.ts';
 import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, formatCommands, hasCode, TillsyncError } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
-import { beginOtherCompany } from '../orders/order-queries.ts';
+import { beginOtherCompany } from '../orders/reading/order-queries.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import { type Cli, EXIT, readAll } from './cli.ts';
 import {

@@ -1,5 +1,5 @@
 import { isoUtc } from '../core/time.ts';
-import type { CallbackFault, KeptCallback } from '../orders/callback-log.ts';
+import type { CallbackFault, KeptCallback } from '../orders/receiving/callback-log.ts';
 import { writeJsonLine } from './cli.ts';
 import { command, group, JSON_LINES, type Result, refuseEndless, whole, withReaders } from './command.ts';
 import { table, when } from './table.ts';

@@ -1,5 +1,5 @@
 import { parsePlainDecimal } from '../core/values.ts';
-import type { DecimalSign } from '../outbox/csv.ts';
+import type { DecimalSign } from '../outbox/intake/csv.ts';
 
 /** Value of a cell. An `amount` becomes a number with the chosen decimal sign; a string never becomes a formula. */
 type CsvValue = string | number | boolean | null | undefined | { amount: number | string | null };

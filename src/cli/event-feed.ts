@@ -1,6 +1,6 @@
 import { whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import type { OrderEvent } from '../orders/order.ts';
+import type { OrderEvent } from '../orders/merging/order.ts';
 
 const POLL_MS = 250;
 

@@ -1,7 +1,7 @@
 import { counted, TillsyncError } from '../core/errors.ts';
-import { compileSpellings } from '../orders/field-aliases.ts';
-import { getReceived, listReceived } from '../orders/order-queries.ts';
-import { type EventsReplayReport, type OrderReplayReport, replayEvents } from '../orders/replay.ts';
+import { compileSpellings } from '../orders/merging/field-aliases.ts';
+import { getReceived, listReceived } from '../orders/reading/order-queries.ts';
+import { type EventsReplayReport, type OrderReplayReport, replayEvents } from '../orders/receiving/replay.ts';
 import { type Cli, EXIT, printable, printableLines } from './cli.ts';
 import {
   type Call,

@@ -1,6 +1,6 @@
 import { hasCode, TillsyncError } from '../core/errors.ts';
-import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/order.ts';
-import { type Acknowledgement, type AckResult, WITHOUT_MAX } from '../outbox/change.ts';
+import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/merging/order.ts';
+import { type Acknowledgement, type AckResult, WITHOUT_MAX } from '../outbox/intake/change.ts';
 import { type Cli, EXIT, printable, readAll, writeJsonLine } from './cli.ts';
 import {
   command,

@@ -1,6 +1,6 @@
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc, parseDurationMs, zoneCalendar } from '../core/time.ts';
-import { isDate, type PollWindow } from '../orders/poll-window.ts';
+import { isDate, type PollWindow } from '../orders/receiving/poll-window.ts';
 
 function wrong(name: string, found: string, allowed: string): TillsyncError {
   return new TillsyncError('usage', `${name}: found "${found}"; allowed: ${allowed}.`);

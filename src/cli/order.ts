@@ -7,8 +7,8 @@ import { namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import type { Explanation } from '../health/explain.ts';
-import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
-import { isEnded, type OrderHistory, orderCode } from '../orders/order.ts';
+import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/merging/mirrored-order.ts';
+import { isEnded, type OrderHistory, orderCode } from '../orders/merging/order.ts';
 import { EXIT, printable } from './cli.ts';
 import { choice, command, group, parsed, spokenFaults, whole, withReaders, withServices } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
@@ -285,7 +285,7 @@ const list = command({
         stores: named && [named.subsidiaryId, named.externalId].filter((id) => id !== null),
       };
       if (csv) {
-        const { eachOrder } = await import('../orders/order-queries.ts');
+        const { eachOrder } = await import('../orders/reading/order-queries.ts');
         return {
           csv: mirror.read((db) => {
             const found = eachOrder(db, filter);

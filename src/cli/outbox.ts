@@ -1,9 +1,9 @@
 import { basename } from 'node:path';
 import { namedBranch } from '../catalog/product.ts';
 import { counted, formatCommands, hasCode, TillsyncError } from '../core/errors.ts';
-import { ADDRESS_KEYS, type OutboxEntry } from '../outbox/change.ts';
-import type { OutboxService } from '../outbox/outbox.ts';
-import type { UndoLine } from '../outbox/undo.ts';
+import { ADDRESS_KEYS, type OutboxEntry } from '../outbox/intake/change.ts';
+import type { OutboxService } from '../outbox/sending/outbox.ts';
+import type { UndoLine } from '../outbox/sending/undo.ts';
 import { EXIT, printable } from './cli.ts';
 import {
   type Call,

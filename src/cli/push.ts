@@ -5,11 +5,11 @@ import type { change, changesAnswer } from '../api/change-schemas.ts';
 import type { InventoryReport, InventoryRow } from '../app/inventory.ts';
 import type { CatalogMapping } from '../catalog/product.ts';
 import { counted, formatCommands, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
-import type { Change, SourceLine, SubmittedChange } from '../outbox/change.ts';
-import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
-import type { DecimalSign } from '../outbox/csv.ts';
-import type { Preview, Verdict } from '../outbox/full-inventory-plan.ts';
-import { type Row, sameArticle } from '../outbox/same-article.ts';
+import type { Change, SourceLine, SubmittedChange } from '../outbox/intake/change.ts';
+import { type FileFormat, readChangeFile } from '../outbox/intake/change-file.ts';
+import type { DecimalSign } from '../outbox/intake/csv.ts';
+import type { Preview, Verdict } from '../outbox/intake/full-inventory-plan.ts';
+import { type Row, sameArticle } from '../outbox/intake/same-article.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
 import { type Call, choice, command, group, type Result, type Values, withServices } from './command.ts';
@@ -117,7 +117,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   const guest = throughDaemon(call);
   if (guest) return pushThrough(call, kind, source, guest.client);
   return withServices(call, async (tools) => {
-    const { previewChanges } = await import('../outbox/full-inventory-plan.ts');
+    const { previewChanges } = await import('../outbox/intake/full-inventory-plan.ts');
     const { chosenBranch, inventoryReport, wholeInventory } = await import('../app/inventory.ts');
     const { services, progress } = tools;
     const branch = chosenBranch(services, options.branch, '--branch');

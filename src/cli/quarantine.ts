@@ -1,8 +1,8 @@
 import { counted, TillsyncError } from '../core/errors.ts';
-import { compileSpellings } from '../orders/field-aliases.ts';
-import type { QuarantineEntry } from '../orders/order-queries.ts';
-import { removeFromQuarantine } from '../orders/quarantine.ts';
-import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
+import { compileSpellings } from '../orders/merging/field-aliases.ts';
+import type { QuarantineEntry } from '../orders/reading/order-queries.ts';
+import { removeFromQuarantine } from '../orders/receiving/quarantine.ts';
+import { type RetryReport, retryQuarantined } from '../orders/receiving/replay.ts';
 import { EXIT, printable } from './cli.ts';
 import { type Call, command, group, LIMIT, withReaders, withServices } from './command.ts';
 import { PAYLOAD, receivedResult } from './events.ts';

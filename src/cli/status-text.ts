@@ -2,7 +2,7 @@ import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../co
 import { counted } from '../core/errors.ts';
 import type { DiskSpace } from '../health/facts.ts';
 import type { Verdict } from '../health/verdict.ts';
-import { type BranchHoldBack, heldBackWords } from '../outbox/hold-back.ts';
+import { type BranchHoldBack, heldBackWords } from '../outbox/ledger/hold-back.ts';
 import type { Wait } from '../platform/platform.ts';
 import type { AuthReport } from './auth.ts';
 import { printable } from './cli.ts';

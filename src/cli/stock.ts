@@ -4,7 +4,7 @@ import { namedBranch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
 import { isBranch } from '../config/roles.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
-import { type LedgerStock, type SafetyRule, safetyName } from '../outbox/stock-ledger.ts';
+import { type LedgerStock, type SafetyRule, safetyName } from '../outbox/ledger/stock-ledger.ts';
 import { EXIT, printable } from './cli.ts';
 import {
   type Call,

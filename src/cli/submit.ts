@@ -10,8 +10,8 @@ import {
   readChange,
   type SourceLine,
   type SubmittedChange,
-} from '../outbox/change.ts';
-import type { GuardReason } from '../outbox/guards.ts';
+} from '../outbox/intake/change.ts';
+import type { GuardReason } from '../outbox/intake/guards.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
 import { type Call, type CommandTools, type Result, withServices } from './command.ts';
 

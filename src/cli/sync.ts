@@ -3,7 +3,7 @@ import { branchName, namedBranch } from '../catalog/product.ts';
 import type { SweepReport } from '../catalog/sweep.ts';
 import { sweepNow } from '../catalog/sweep.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
-import { unreadListsText } from '../orders/order-poll.ts';
+import { unreadListsText } from '../orders/receiving/order-poll.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, WAIT, withPlatform } from './command.ts';
 import { productSteps } from './diff.ts';

@@ -1,7 +1,7 @@
 import type { Config } from '../config/config-type.ts';
 import { formatCommands, sameCommandWithSudo, TillsyncError, whenFree } from '../core/errors.ts';
-import { CALLBACKS_OFF, type WebhookMemory, WITHOUT_SECRET } from '../orders/webhook-registration.ts';
 import type { WebhookState } from '../platform/schemas.ts';
+import { CALLBACKS_OFF, type WebhookMemory, WITHOUT_SECRET } from '../platform/webhook-registration.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, withPlatform } from './command.ts';
 import { fields } from './table.ts';

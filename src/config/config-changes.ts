@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import type { Log } from '../core/log.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import type { MirrorStores } from '../outbox/repositories.ts';
+import type { MirrorStores } from '../outbox/sending/repositories.ts';
 import type { Config } from './config-type.ts';
 import { type ConfigKey, KEYS } from './schema.ts';
 import { type Secrets, secretsByName } from './secrets.ts';

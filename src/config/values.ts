@@ -4,8 +4,8 @@ import { validateDetailed } from 'node-cron';
 import * as z from 'zod';
 import { canonicalZone, formatDuration, parseDurationMs } from '../core/time.ts';
 import { HOOK_EVENTS, isNatsUrl, WAYS_MAX } from '../core/values.ts';
-import { SPELLABLE_FIELDS } from '../orders/field-aliases.ts';
-import { ORDER_STATUSES } from '../orders/order.ts';
+import { SPELLABLE_FIELDS } from '../orders/merging/field-aliases.ts';
+import { ORDER_STATUSES } from '../orders/merging/order.ts';
 import { cronSchedule } from './schedule.ts';
 
 /**

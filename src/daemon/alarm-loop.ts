@@ -12,7 +12,7 @@ import { type AlarmFacts, HealthChecks, Recently } from '../health/health-checks
 import { Heartbeat, presentRedCodes } from '../health/heartbeat.ts';
 import { type CurrentAssessment, Notifier } from '../health/notifier.ts';
 import { PosWatch } from '../health/pos-silence.ts';
-import { heldOrders } from '../orders/held-callbacks.ts';
+import { heldOrders } from '../orders/merging/held-callbacks.ts';
 import {
   fieldNews,
   incompleteOrders,
@@ -20,11 +20,11 @@ import {
   strayOrders,
   sumsOfOrders,
   unknownStatuses,
-} from '../orders/incomplete-orders.ts';
-import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../orders/order.ts';
-import { orderCompanies, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
-import { notifyPeople } from '../outbox/maintenance.ts';
-import { posSigns } from '../outbox/pos-signs.ts';
+} from '../orders/merging/incomplete-orders.ts';
+import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../orders/merging/order.ts';
+import { orderCompanies, WAITING_MAX, waitingOrders } from '../orders/reading/order-queries.ts';
+import { posSigns } from '../outbox/intake/pos-signs.ts';
+import { notifyPeople } from '../outbox/sending/maintenance.ts';
 import { alarmReceivers, heartbeatTarget, reportContext, testAlarms } from '../support/alarm-test.ts';
 import type { NamedLoop } from './outgoing.ts';
 

@@ -3,9 +3,9 @@ import { CALLBACKS_SILENT, type Freshness } from '../core/alarm.ts';
 import { formatCommands, type TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import { newestQuarantined } from '../orders/order-queries.ts';
-import { CALLBACKS_OFF } from '../orders/webhook-registration.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
+import { newestQuarantined } from '../orders/reading/order-queries.ts';
+import { CALLBACKS_OFF } from '../platform/webhook-registration.ts';
 
 /** Time without an unreadable callback after which the alarm ends. */
 const OVER_AFTER_MS = 86_400_000;

@@ -5,12 +5,12 @@ import type { Config } from '../config/config-type.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { type KeptCallback, RefusedCallbacks } from '../orders/callback-log.ts';
-import { createReceiver, type Receiver, type ReceiverOptions } from '../orders/callback-server.ts';
-import { compileSpellings } from '../orders/field-aliases.ts';
-import { OrderLoop, WebhookMonitor } from '../orders/order-loop.ts';
-import { GapMonitor } from '../orders/order-poll.ts';
-import { readSentOrder } from '../orders/order-reader.ts';
+import { compileSpellings } from '../orders/merging/field-aliases.ts';
+import { readSentOrder } from '../orders/merging/order-reader.ts';
+import { type KeptCallback, RefusedCallbacks } from '../orders/receiving/callback-log.ts';
+import { createReceiver, type Receiver, type ReceiverOptions } from '../orders/receiving/callback-server.ts';
+import { OrderLoop, WebhookMonitor } from '../orders/receiving/order-loop.ts';
+import { GapMonitor } from '../orders/receiving/order-poll.ts';
 import { CallbackHealth } from './callback-health.ts';
 
 interface CallbackListenersOptions {

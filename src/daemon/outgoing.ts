@@ -5,7 +5,7 @@ import { SweepTrigger, sweepLoop } from '../catalog/sweep-loop.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import type { Counters } from '../health/counters.ts';
 import { retentionLoop } from '../health/retention.ts';
-import { InboxLoop } from '../outbox/inbox-loop.ts';
+import { InboxLoop } from '../outbox/intake/inbox-loop.ts';
 
 /** A loop to be supervised. */
 export interface NamedLoop {

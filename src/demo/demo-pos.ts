@@ -1,7 +1,7 @@
 import type { MirroredProduct } from '../catalog/product.ts';
 import type { Clock, Random } from '../core/time.ts';
-import type { MirroredOrder } from '../orders/mirrored-order.ts';
-import { takesNothing } from '../orders/order.ts';
+import type { MirroredOrder } from '../orders/merging/mirrored-order.ts';
+import { takesNothing } from '../orders/merging/order.ts';
 import type { OrderSnapshot } from '../sandbox/orders.ts';
 
 const TICK_MS = 400;

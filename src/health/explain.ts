@@ -5,11 +5,11 @@ import { sqlOf } from '../db/sqlite.ts';
 import { type Delivery, deliveriesOfOrder } from '../hooks/deliveries.ts';
 import type { HookSettings } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-cursors.ts';
-import { waitingStatus } from '../orders/held-callbacks.ts';
-import { unlistedOrder } from '../orders/listed-orders.ts';
-import type { OrderEvent } from '../orders/order.ts';
-import { orderHistory } from '../orders/order-queries.ts';
-import { type StockLedger, stockTarget } from '../outbox/stock-ledger.ts';
+import { waitingStatus } from '../orders/merging/held-callbacks.ts';
+import { unlistedOrder } from '../orders/merging/listed-orders.ts';
+import type { OrderEvent } from '../orders/merging/order.ts';
+import { orderHistory } from '../orders/reading/order-queries.ts';
+import { type StockLedger, stockTarget } from '../outbox/ledger/stock-ledger.ts';
 
 /** Builds time lines that show a person how an order or a stock got its present state. No customer is named. */
 

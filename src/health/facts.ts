@@ -18,8 +18,8 @@ import type {
   OddOrder,
   StatusWord,
   SumsOfOrders,
-} from '../orders/incomplete-orders.ts';
-import type { HeldOrder, WaitingOrder } from '../orders/order.ts';
+} from '../orders/merging/incomplete-orders.ts';
+import type { HeldOrder, WaitingOrder } from '../orders/merging/order.ts';
 import type { SilentPos } from './pos-silence.ts';
 
 /** Codes of findings. A finding comes from an alarm, from the state of a flow, or from another fact. */

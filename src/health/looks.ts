@@ -1,7 +1,7 @@
 import type { FindingLevel } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
-import type { HeldOrder, WaitingOrder } from '../orders/order.ts';
+import type { HeldOrder, WaitingOrder } from '../orders/merging/order.ts';
 import {
   diskVerdict,
   healingCode,

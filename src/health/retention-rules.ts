@@ -1,4 +1,4 @@
-import { isEnded, takesNothing } from '../orders/order.ts';
+import { isEnded, takesNothing } from '../orders/merging/order.ts';
 
 /** Retention times in milliseconds; 0 means for ever. */
 export interface RetentionSettings {

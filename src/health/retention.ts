@@ -8,8 +8,8 @@ import { Lease, type Leases } from '../db/lease.ts';
 import { hasRole, mark } from '../db/marks.ts';
 import { sqlOf, usedBytes } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
-import { customersOf, noteToClean, TO_CLEAN } from '../orders/anonymize.ts';
-import type { Mirror } from '../orders/mirror.ts';
+import { customersOf, noteToClean, TO_CLEAN } from '../orders/merging/anonymize.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
 import {
   type FeedFacts,
   mayDropEvent,

@@ -2,13 +2,13 @@ import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { type FeedName, feedOf } from '../core/values.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import { newestSeq } from '../orders/mirror-file.ts';
-import type { OrderEvent } from '../orders/order.ts';
-import { orderById } from '../orders/order-queries.ts';
-import { columnsAs } from '../orders/order-rows.ts';
-import type { OutboxEntry } from '../outbox/change.ts';
-import { OutboxQueries } from '../outbox/outbox-queries.ts';
+import type { OrderEvent } from '../orders/merging/order.ts';
+import { columnsAs } from '../orders/merging/order-rows.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
+import { newestSeq } from '../orders/reading/mirror-file.ts';
+import { orderById } from '../orders/reading/order-queries.ts';
+import type { OutboxEntry } from '../outbox/intake/change.ts';
+import { OutboxQueries } from '../outbox/sending/outbox-queries.ts';
 import { DELIVERIES_KEPT, forgetDeliveries, noteTries, type Try } from './deliveries.ts';
 import {
   COUNTED_MAX,

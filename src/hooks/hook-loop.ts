@@ -4,7 +4,7 @@ import { hasCode, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { backoffMs, chunkMs, gracefulSignal, Waker } from '../core/loop.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
-import type { Mirror } from '../orders/mirror.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
 import { DELIVERIES_KEPT, type Try } from './deliveries.ts';
 import {
   type CursorKey,

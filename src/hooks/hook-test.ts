@@ -1,8 +1,8 @@
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import type { EventName } from '../core/values.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import type { MirroredOrder } from '../orders/mirrored-order.ts';
+import type { MirroredOrder } from '../orders/merging/mirrored-order.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
 import { type HookMessage, type HookSettings, madeUpEvent, madeUpRejection, testEvent } from './hook.ts';
 import { contentOf, type PreparationChange } from './preparation.ts';
 import { timesOf } from './prepared-orders.ts';

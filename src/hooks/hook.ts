@@ -1,8 +1,8 @@
 import { fold } from '../core/folding.ts';
 import type { EventName, FeedName } from '../core/values.ts';
-import type { MirroredOrder } from '../orders/mirrored-order.ts';
-import type { OrderEvent } from '../orders/order.ts';
-import type { OutboxEntry } from '../outbox/change.ts';
+import type { MirroredOrder } from '../orders/merging/mirrored-order.ts';
+import type { OrderEvent } from '../orders/merging/order.ts';
+import type { OutboxEntry } from '../outbox/intake/change.ts';
 import type { PreparationChange, PreparationEvent, UndoneReason } from './preparation.ts';
 
 /** A hook of the configuration (`[[hooks]]`). */

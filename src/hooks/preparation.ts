@@ -1,5 +1,5 @@
-import type { MirroredOrder, OrderModifier, PlacedItem } from '../orders/mirrored-order.ts';
-import { IS_TO_BOOK, isToBook, statusNotIn, takesNothing } from '../orders/order.ts';
+import type { MirroredOrder, OrderModifier, PlacedItem } from '../orders/merging/mirrored-order.ts';
+import { IS_TO_BOOK, isToBook, statusNotIn, takesNothing } from '../orders/merging/order.ts';
 
 /**
  * Rules of the events `order.prepare`, `order.changed` and `order.undone`. What a hook is told follows from two facts

@@ -5,10 +5,10 @@ import type { Branch } from '../catalog/product.ts';
 import { localTime, zoneCalendar } from '../core/time.ts';
 import { hasRole } from '../db/marks.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import type { MirroredOrder } from '../orders/mirrored-order.ts';
-import { IS_OPEN, IS_SCHEDULED, IS_TO_BOOK, isToBook } from '../orders/order.ts';
-import { orderById } from '../orders/order-queries.ts';
+import type { MirroredOrder } from '../orders/merging/mirrored-order.ts';
+import { IS_OPEN, IS_SCHEDULED, IS_TO_BOOK, isToBook } from '../orders/merging/order.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
+import { orderById } from '../orders/reading/order-queries.ts';
 import type { HookSettings, PreparationMessage } from './hook.ts';
 import {
   type Content,

@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import type { Branch } from '../catalog/product.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { IS_OPEN } from '../orders/order.ts';
+import { IS_OPEN } from '../orders/merging/order.ts';
 import { sendWhole } from './feed-pages.ts';
 import type { NamedBranch } from './hub-state.ts';
 

@@ -3,17 +3,17 @@ import * as z from 'zod';
 import { BRANCH_PRODUCTS } from '../catalog/branch-catalog.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { forgetCustomer } from '../orders/anonymize.ts';
-import type { KnownAck, SentOrder } from '../orders/branch-feed.ts';
-import { PERSONAL_FIELDS } from '../orders/customer.ts';
-import type { OrderSpellings } from '../orders/field-aliases.ts';
-import { newestSeq } from '../orders/mirror-file.ts';
-import type { OrderReading } from '../orders/order.ts';
-import { mergeOrder } from '../orders/order-rows.ts';
-import { quarantine } from '../orders/quarantine.ts';
-import { readChange } from '../outbox/change.ts';
-import { OutboxQueue } from '../outbox/queue.ts';
-import type { Stores } from '../outbox/repositories.ts';
+import { forgetCustomer } from '../orders/merging/anonymize.ts';
+import type { KnownAck, SentOrder } from '../orders/merging/branch-feed.ts';
+import { PERSONAL_FIELDS } from '../orders/merging/customer.ts';
+import type { OrderSpellings } from '../orders/merging/field-aliases.ts';
+import type { OrderReading } from '../orders/merging/order.ts';
+import { mergeOrder } from '../orders/merging/order-rows.ts';
+import { newestSeq } from '../orders/reading/mirror-file.ts';
+import { quarantine } from '../orders/receiving/quarantine.ts';
+import { readChange } from '../outbox/intake/change.ts';
+import { OutboxQueue } from '../outbox/sending/queue.ts';
+import type { Stores } from '../outbox/sending/repositories.ts';
 import { linkCursor } from './branch-upload.ts';
 import {
   type DownMessage,

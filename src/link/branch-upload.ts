@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/call-plan.ts';
-import { inWordsOfPos, type OutboxChange, readChange } from '../outbox/change.ts';
-import { OutboxQueue } from '../outbox/queue.ts';
-import type { Stores } from '../outbox/repositories.ts';
+import { inWordsOfPos, type OutboxChange, readChange } from '../outbox/intake/change.ts';
+import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/sending/call-plan.ts';
+import { OutboxQueue } from '../outbox/sending/queue.ts';
+import type { Stores } from '../outbox/sending/repositories.ts';
 import { type HelloAnswer, UP_ITEMS_MAX, type UpItem } from './link.ts';
 import { QUESTION_BYTES_MAX } from './question-gate.ts';
 

@@ -5,11 +5,11 @@ import type { Log } from '../core/log.ts';
 import { Waker } from '../core/loop.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import type { Verdict } from '../health/verdict.ts';
-import type { OrderSpellings } from '../orders/field-aliases.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import { continueFeedAfter } from '../orders/mirror-file.ts';
-import { quarantineEntries } from '../orders/order-queries.ts';
-import type { MirrorStores } from '../outbox/repositories.ts';
+import type { OrderSpellings } from '../orders/merging/field-aliases.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
+import { continueFeedAfter } from '../orders/reading/mirror-file.ts';
+import { quarantineEntries } from '../orders/reading/order-queries.ts';
+import type { MirrorStores } from '../outbox/sending/repositories.ts';
 import {
   type Applied,
   applyMessages,

@@ -8,9 +8,9 @@ import {
 } from '../catalog/branch-catalog.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { addToFeed, type KnownAck, noteSent, type SentOrder } from '../orders/branch-feed.ts';
-import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts';
-import { orderById } from '../orders/order-queries.ts';
+import { addToFeed, type KnownAck, noteSent, type SentOrder } from '../orders/merging/branch-feed.ts';
+import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/merging/order.ts';
+import { orderById } from '../orders/reading/order-queries.ts';
 import type { DownMessage, Hello, Result } from './link.ts';
 
 /**

@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { newestSeq } from '../orders/mirror-file.ts';
-import { SEQ_JUMP } from '../orders/order.ts';
+import { SEQ_JUMP } from '../orders/merging/order.ts';
+import { newestSeq } from '../orders/reading/mirror-file.ts';
 import { beginSnapshot } from './feed-pages.ts';
 import type { Hello, HelloAnswer } from './link.ts';
 

@@ -6,10 +6,10 @@ import { asTillsyncError, failureCode, firstNames, hasCode } from '../core/error
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import type { GuardSettings } from '../outbox/guards.ts';
-import type { HoldBackSetting } from '../outbox/hold-back.ts';
-import type { MirrorStores } from '../outbox/repositories.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
+import type { GuardSettings } from '../outbox/intake/guards.ts';
+import type { HoldBackSetting } from '../outbox/ledger/hold-back.ts';
+import type { MirrorStores } from '../outbox/sending/repositories.ts';
 import { unassigned } from './assign.ts';
 import { examineBranches } from './branch-status.ts';
 import { branchesAlarm } from './branches-alarm.ts';

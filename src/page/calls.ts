@@ -1,4 +1,4 @@
-import type { BoardOrder } from '../orders/mirrored-order.ts';
+import type { BoardOrder } from '../orders/merging/mirrored-order.ts';
 import { calledFor, type PageState, type Store } from './state.ts';
 
 const RING_EVERY_MS = 8_000;

@@ -1,6 +1,6 @@
 import type { MirroredProduct } from '../catalog/product.ts';
 import { fold } from '../core/folding.ts';
-import type { BoardOrder, TrendHour } from '../orders/mirrored-order.ts';
+import type { BoardOrder, TrendHour } from '../orders/merging/mirrored-order.ts';
 import type {
   ApiFault,
   Branch,

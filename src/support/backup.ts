@@ -30,10 +30,10 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
 import { copyDatabase, toStorageError, walBytes } from '../db/sqlite.ts';
 import { HUB_KEYS } from '../link/hub-state.ts';
-import { openMirror } from '../orders/mirror.ts';
-import type { InboxAck, InboxChange, InboxRow } from '../outbox/inbox.ts';
-import { type LookIntoInboxOptions, lookIntoInbox } from '../outbox/inbox-process.ts';
-import type { InboxFrom } from '../outbox/inbox-protocol.ts';
+import { openMirror } from '../orders/reading/mirror.ts';
+import type { InboxAck, InboxChange, InboxRow } from '../outbox/intake/inbox.ts';
+import { type LookIntoInboxOptions, lookIntoInbox } from '../outbox/intake/inbox-process.ts';
+import type { InboxFrom } from '../outbox/intake/inbox-protocol.ts';
 import {
   type Convert,
   makeArchive,

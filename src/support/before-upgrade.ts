@@ -9,7 +9,7 @@ import { freeName, openWhenFree, stampOf } from '../core/files.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { systemHolders } from '../db/lease.ts';
 import { lookInto, openDatabase, storing } from '../db/sqlite.ts';
-import { openMirror } from '../orders/mirror.ts';
+import { openMirror } from '../orders/reading/mirror.ts';
 import { MIRROR_FILE, makeScratch } from './backup.ts';
 import { daemonRuns, type RestoreOptions, type RestoreReport, restoreFrom } from './restore.ts';
 import { checkMirrorCopy, swapDatabase } from './restored-mirror.ts';

@@ -4,9 +4,9 @@ import type { Config } from '../config/config-type.ts';
 import { isBranch, isHub } from '../config/roles.ts';
 import type { Clock } from '../core/time.ts';
 import { lookInto } from '../db/sqlite.ts';
-import { type ChangeKind, readChange } from '../outbox/change.ts';
-import { Stores } from '../outbox/repositories.ts';
-import { oneRowEach } from '../outbox/same-article.ts';
+import { type ChangeKind, readChange } from '../outbox/intake/change.ts';
+import { oneRowEach } from '../outbox/intake/same-article.ts';
+import { Stores } from '../outbox/sending/repositories.ts';
 
 interface KeptChange {
   value: Record<string, unknown>;

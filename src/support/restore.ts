@@ -16,10 +16,10 @@ import type { Clock } from '../core/time.ts';
 import type { AuditEntry } from '../db/audit.ts';
 import { lookInto, makeDirectory, storing } from '../db/sqlite.ts';
 import { HUB_COPY, type HubCopy } from '../link/hub-state.ts';
-import { openMirror } from '../orders/mirror.ts';
-import { SEQ_JUMP } from '../orders/order.ts';
-import { NO_WEBHOOK_MEMORY } from '../orders/webhook-registration.ts';
-import { lookIntoInbox } from '../outbox/inbox-process.ts';
+import { SEQ_JUMP } from '../orders/merging/order.ts';
+import { openMirror } from '../orders/reading/mirror.ts';
+import { lookIntoInbox } from '../outbox/intake/inbox-process.ts';
+import { NO_WEBHOOK_MEMORY } from '../platform/webhook-registration.ts';
 import type { Convert } from './archive.ts';
 import {
   ACKS_FILE,

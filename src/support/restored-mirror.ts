@@ -10,11 +10,11 @@ import { migrate } from '../db/migrate.ts';
 import { MIRROR_MODE, MIRROR_SCHEMA } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
 import { takeOverTold } from '../hooks/prepared-orders.ts';
-import { continueFeedAfter } from '../orders/mirror-file.ts';
-import { SEQ_JUMP } from '../orders/order.ts';
-import { inWordsOfPos, type OutboxChange } from '../outbox/change.ts';
-import type { Guard } from '../outbox/guards.ts';
-import { OutboxQueue } from '../outbox/queue.ts';
+import { SEQ_JUMP } from '../orders/merging/order.ts';
+import { continueFeedAfter } from '../orders/reading/mirror-file.ts';
+import { inWordsOfPos, type OutboxChange } from '../outbox/intake/change.ts';
+import type { Guard } from '../outbox/intake/guards.ts';
+import { OutboxQueue } from '../outbox/sending/queue.ts';
 import { noteBackup } from './backup-files.ts';
 
 export const count = z.number().int().min(0);

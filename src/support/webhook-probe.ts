@@ -8,7 +8,7 @@ import { Agent, request } from 'undici';
 import { userAgent } from '../app/installation.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { PROBE_HEADER } from '../orders/callback-log.ts';
+import { PROBE_HEADER } from '../orders/receiving/callback-log.ts';
 import {
   type Address,
   addressOf,

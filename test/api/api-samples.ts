@@ -1,5 +1,5 @@
-import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';
-import type { OutboxEntry } from '../../src/outbox/change.ts';
+import type { MirroredOrder } from '../../src/orders/merging/mirrored-order.ts';
+import type { OutboxEntry } from '../../src/outbox/intake/change.ts';
 
 const NO_TEXTS = [
   'storeExternalId',

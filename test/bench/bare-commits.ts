@@ -1,8 +1,8 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { readNotification } from '../../src/orders/callback-route.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
+import { readNotification } from '../../src/orders/receiving/callback-route.ts';
 import { openBenchSink } from './bench-sink.ts';
 import { readSample, sampleOrder } from './sample-order.ts';
 

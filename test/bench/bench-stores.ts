@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
-import { MirrorStores } from '../../src/outbox/repositories.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
+import { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import { BENCH_BRANCH, benchProducts } from './catalog-samples.ts';
 
 /** Opens the mirror as the daemon does, with a swept catalogue of `products`. */

@@ -3,8 +3,8 @@ import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { OutboxService } from '../../src/outbox/outbox.ts';
-import { PosLife } from '../../src/outbox/pos-signs.ts';
+import { PosLife } from '../../src/outbox/intake/pos-signs.ts';
+import { OutboxService } from '../../src/outbox/sending/outbox.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /**

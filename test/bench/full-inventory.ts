@@ -1,8 +1,8 @@
 import { createReadStream, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import type { SourceLine, StockChange } from '../../src/outbox/change.ts';
-import { readChangeFile } from '../../src/outbox/change-file.ts';
-import { planInventory } from '../../src/outbox/full-inventory-plan.ts';
+import type { SourceLine, StockChange } from '../../src/outbox/intake/change.ts';
+import { readChangeFile } from '../../src/outbox/intake/change-file.ts';
+import { planInventory } from '../../src/outbox/intake/full-inventory-plan.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import type { OutgoingPlace, StockTarget } from './outgoing-place.ts';
 

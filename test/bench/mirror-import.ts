@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
+import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchAnswer, benchOrder, inDirectory } from './mirror-samples.ts';
 

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
+import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchAnswer, benchEntry, inDirectory } from './mirror-samples.ts';
 

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { isoUtc } from '../../src/core/time.ts';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import type { IncomingEntry, OrderReading } from '../../src/orders/order.ts';
-import { readOrderText } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import type { IncomingEntry, OrderReading } from '../../src/orders/merging/order.ts';
+import { readOrderText } from '../../src/orders/merging/order-reader.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /** Size of an order's JSON in bytes, as in the measurements from which the bounds were set. */

@@ -2,7 +2,7 @@ import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import { PUBLISHED_LIMITS } from '../../src/demo/sandbox-platform.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { createHttpTransport, type Transport } from '../../src/platform/transport.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';

@@ -1,7 +1,7 @@
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { createReceiver } from '../../src/orders/callback-server.ts';
-import type { OrderSink } from '../../src/orders/order.ts';
+import type { OrderSink } from '../../src/orders/merging/order.ts';
+import { createReceiver } from '../../src/orders/receiving/callback-server.ts';
 import { openBenchSink } from './bench-sink.ts';
 import { plainReceiver } from './plain-receiver.ts';
 import { readSample } from './sample-order.ts';

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchEntry, benchOrder } from './mirror-samples.ts';

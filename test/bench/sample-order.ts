@@ -1,5 +1,5 @@
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { readOrder } from '../../src/orders/merging/order-reader.ts';
 
 const spellings = compileSpellings();
 

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
 import { branchMappings, unmappedItems, unmappedSkus } from '../../src/catalog/unmapped.ts';
-import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../../src/orders/order.ts';
+import { IS_OPEN, IS_TO_BOOK, IS_UNACKNOWLEDGED } from '../../src/orders/merging/order.ts';
 import { openTestMirror, receive, sampleNotification } from '../orders/open-test-mirror.ts';
 
 const B1 = { subsidiaryId: 'sub-1', externalId: 'B1' };

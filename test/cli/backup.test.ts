@@ -7,7 +7,7 @@ import { expect, it } from 'vitest';
 import { openState } from '../../src/app/state.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { newKey } from '../../src/link/nats.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { commandsAt } from './invoke.ts';

@@ -11,7 +11,7 @@ import { openState } from '../../src/app/state.ts';
 import { markRunning } from '../../src/app/storage.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { NODE } from '../support/workplace.ts';

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { invoke } from './invoke.ts';

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { csvText } from '../../src/cli/csv.ts';
-import { readChangeFile } from '../../src/outbox/change-file.ts';
+import { readChangeFile } from '../../src/outbox/intake/change-file.ts';
 
 const CHARACTERS = fc.oneof(
   fc.constantFrom(...'=+-@＝ \t\n\r\0"\ufeff'),

@@ -1,9 +1,9 @@
-/** Tests src/cli/customer.ts and src/orders/person.ts. */
+/** Tests src/cli/customer.ts and src/orders/merging/person.ts. */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';

@@ -15,7 +15,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';

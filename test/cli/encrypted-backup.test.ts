@@ -10,7 +10,7 @@ import { generateX25519Identity, identityToRecipient } from 'age-encryption';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { identityOf, newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';

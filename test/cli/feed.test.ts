@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { eventLine, feed } from '../../src/cli/event-feed.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
-import type { OrderEvent } from '../../src/orders/order.ts';
+import type { OrderEvent } from '../../src/orders/merging/order.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 function event(seq: number): OrderEvent {

@@ -1,4 +1,4 @@
-/** Tests src/app/inventory.ts, src/outbox/full-inventory-plan.ts and src/outbox/inventory-index.ts. */
+/** Tests src/app/inventory.ts, src/outbox/intake/full-inventory-plan.ts and src/outbox/intake/inventory-index.ts. */
 
 import path from 'node:path';
 import Database from 'better-sqlite3';

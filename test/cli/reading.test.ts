@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { openState } from '../../src/app/state.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { invoke } from './invoke.ts';
 

@@ -26,7 +26,7 @@ const CONFIG = { shop: { name: '', currency: '', language: 'es' }, orders: { tim
 const say = speaker(CONFIG as unknown as Parameters<typeof speaker>[0], CLOCK);
 
 /** Sources of the words that `doctor` and `status` show a person. */
-const FILES = ['src/support/doctor/*.ts', 'src/outbox/hold-back.ts', 'src/support/webhook-probe.ts'];
+const FILES = ['src/support/doctor/*.ts', 'src/outbox/ledger/hold-back.ts', 'src/support/webhook-probe.ts'];
 const TABLE = [...Object.keys(commands), ...Object.keys(SPANISH_TEXTS)];
 
 /**

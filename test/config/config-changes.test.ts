@@ -7,8 +7,8 @@ import { loadConfig } from '../../src/config/config.ts';
 import { noteConfigChanges } from '../../src/config/config-changes.ts';
 import type { Secrets } from '../../src/config/secrets.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
-import { MirrorStores } from '../../src/outbox/repositories.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
+import { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 

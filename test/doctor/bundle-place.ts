@@ -5,7 +5,7 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect } from 'vitest';
 import { openState } from '../../src/app/state.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { invoke } from '../cli/invoke.ts';
 import type { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';

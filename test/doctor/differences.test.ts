@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { type MirroredProduct, productDifferences } from '../../src/catalog/product.ts';
-import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';
+import type { MirroredOrder } from '../../src/orders/merging/mirrored-order.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { orderDifferences } from '../../src/support/diff.ts';
 

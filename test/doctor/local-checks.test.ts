@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { unitOf } from '../../src/app/installation.ts';
 import { openState } from '../../src/app/state.ts';
 import { storagePaths } from '../../src/app/storage.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { fileProblems, type SeenFile } from '../../src/support/doctor/file-modes.ts';
 import { databaseOutcome } from '../../src/support/doctor/files.ts';
 import { apiOutcome, serviceOutcome, versionOutcome } from '../../src/support/doctor/machine.ts';

@@ -6,9 +6,9 @@ import Database from 'better-sqlite3';
 import { describe, expect, test } from 'vitest';
 import type { Freshness } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import { NO_WEBHOOK_MEMORY } from '../../src/orders/webhook-registration.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import type { Wait } from '../../src/platform/platform.ts';
+import { NO_WEBHOOK_MEMORY } from '../../src/platform/webhook-registration.ts';
 import { well } from '../../src/support/doctor/check.ts';
 import { networkOutcome } from '../../src/support/doctor/machine.ts';
 import {

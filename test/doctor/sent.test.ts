@@ -1,7 +1,7 @@
-/** Tests src/outbox/outbox-queries.ts and src/support/doctor/stored.ts. */
+/** Tests src/outbox/sending/outbox-queries.ts and src/support/doctor/stored.ts. */
 
 import { expect, it } from 'vitest';
-import type { LastSent } from '../../src/outbox/outbox-queries.ts';
+import type { LastSent } from '../../src/outbox/sending/outbox-queries.ts';
 import { sentOutcome } from '../../src/support/doctor/stored.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

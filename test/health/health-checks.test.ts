@@ -6,15 +6,15 @@ import type { AlarmKey, Freshness, FreshnessState } from '../../src/core/alarm.t
 import type { FieldNews } from '../../src/core/values.ts';
 import { HealthChecks, Recently } from '../../src/health/health-checks.ts';
 import { PushMonitor } from '../../src/health/push-monitor.ts';
-import type { HeldOrder } from '../../src/orders/held-callbacks.ts';
+import type { HeldOrder } from '../../src/orders/merging/held-callbacks.ts';
 import type {
   IncompleteOrder,
   MissingCodes,
   OddOrder,
   StatusWord,
   SumsOfOrders,
-} from '../../src/orders/incomplete-orders.ts';
-import type { WaitingOrder } from '../../src/orders/order.ts';
+} from '../../src/orders/merging/incomplete-orders.ts';
+import type { WaitingOrder } from '../../src/orders/merging/order.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const MIB = 1024 ** 2;

@@ -1,11 +1,11 @@
-/** Tests src/health/pos-silence.ts, and in a whole store src/outbox/pos-signs.ts and the ways in that give signs. */
+/** Tests src/health/pos-silence.ts, and in a whole store src/outbox/intake/pos-signs.ts and the ways in that give signs. */
 
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, it, onTestFinished } from 'vitest';
 import { zoneCalendar } from '../../src/core/time.ts';
 import { PosWatch } from '../../src/health/pos-silence.ts';
-import { posSigns } from '../../src/outbox/pos-signs.ts';
+import { posSigns } from '../../src/outbox/intake/pos-signs.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { storeRig } from '../support/store-rig.ts';

@@ -12,8 +12,8 @@ import {
   prepareFromMs,
   type ToldOrder,
 } from '../../src/hooks/preparation.ts';
-import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';
-import { ORDER_STATUSES } from '../../src/orders/order.ts';
+import type { MirroredOrder } from '../../src/orders/merging/mirrored-order.ts';
+import { ORDER_STATUSES } from '../../src/orders/merging/order.ts';
 
 type Item = MirroredOrder['items'][number];
 type Modifier = Item['modifiers'][number];

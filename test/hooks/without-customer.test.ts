@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { madeUpEvent, withoutCustomer } from '../../src/hooks/hook.ts';
-import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';
+import type { MirroredOrder } from '../../src/orders/merging/mirrored-order.ts';
 
 function orderOf(changes: Partial<MirroredOrder>): MirroredOrder {
   const { order } = madeUpEvent('2026-03-01T18:30:00.000Z');

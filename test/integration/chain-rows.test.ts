@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { invitationText, readInvitation } from '../../src/link/server-config.ts';
-import { addToFeed } from '../../src/orders/branch-feed.ts';
+import { addToFeed } from '../../src/orders/merging/branch-feed.ts';
 import { type BranchPlace, ChainPlace, rowsOf, TWO_BRANCHES } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';

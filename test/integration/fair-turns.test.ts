@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { SubmittedChange } from '../../src/outbox/change.ts';
+import type { SubmittedChange } from '../../src/outbox/intake/change.ts';
 import { storeRig } from '../support/store-rig.ts';
 
 it('a branch that hands over its whole stock keeps neither another branch nor what is sold out waiting', async () => {

@@ -2,7 +2,7 @@ import { copyFileSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:f
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { openState } from '../../src/app/state.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { poll, receive, sampleNotification, temporaryDirectory } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { SEQ_JUMP } from '../../src/orders/order.ts';
+import { SEQ_JUMP } from '../../src/orders/merging/order.ts';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';

@@ -49,7 +49,7 @@ const PROLOGUE = `
     db.exec(schema); db.pragma('user_version = 1'); fill(db); db.close();
     fs.renameSync(file + '.new', file);
   };
-  const tables = () => [${JSON.stringify(readFileSync(path.join(ROOT, 'src/outbox/inbox-schema.sql'), 'utf8'))}];`;
+  const tables = () => [${JSON.stringify(readFileSync(path.join(ROOT, 'src/outbox/intake/inbox-schema.sql'), 'utf8'))}];`;
 
 /** Runs a program of the POS as its own Unix user. */
 function pos(program: string): void {

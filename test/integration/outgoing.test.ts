@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
-import type { SubmittedChange } from '../../src/outbox/change.ts';
+import type { SubmittedChange } from '../../src/outbox/intake/change.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';

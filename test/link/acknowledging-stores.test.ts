@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { waitingOrders } from '../../src/orders/order-queries.ts';
+import { waitingOrders } from '../../src/orders/reading/order-queries.ts';
 import { DAY_MS, run, START_MS } from '../orders/retention-rig.ts';
 import { type Chain, openChain } from './chain-rig.ts';
 

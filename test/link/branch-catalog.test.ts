@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { unmappedSkus } from '../../src/catalog/unmapped.ts';
 import type { DownMessage } from '../../src/link/link.ts';
-import { ProductReads } from '../../src/outbox/product-reads.ts';
+import { ProductReads } from '../../src/outbox/sending/product-reads.ts';
 import type { CallOptions } from '../../src/platform/platform.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { invoke, unreachedEnv } from '../cli/invoke.ts';

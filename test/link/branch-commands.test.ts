@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { readChange } from '../../src/outbox/change.ts';
+import { readChange } from '../../src/outbox/intake/change.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
 import { commandsAt } from '../cli/invoke.ts';
 import { product } from '../outbox/outbox-fixture.ts';

@@ -1,6 +1,6 @@
 /**
  * Tests src/link/hub.ts, src/link/hub-feed.ts, src/link/branch-download.ts, src/link/branch-upload.ts,
- * src/link/feed-pages.ts and src/orders/branch-feed.ts.
+ * src/link/feed-pages.ts and src/orders/merging/branch-feed.ts.
  */
 
 import { copyFileSync, rmSync } from 'node:fs';
@@ -9,11 +9,11 @@ import { verdictOf } from '../../src/health/verdict.ts';
 import { composed } from '../../src/link/feed-pages.ts';
 import { unpublished } from '../../src/link/hub-feed.ts';
 import type { DownMessage } from '../../src/link/link.ts';
-import { forgetCustomer } from '../../src/orders/anonymize.ts';
-import { addToFeed, type SentOrder } from '../../src/orders/branch-feed.ts';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { quarantine } from '../../src/orders/quarantine.ts';
-import { WAITING_MAX } from '../../src/outbox/call-plan.ts';
+import { forgetCustomer } from '../../src/orders/merging/anonymize.ts';
+import { addToFeed, type SentOrder } from '../../src/orders/merging/branch-feed.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { quarantine } from '../../src/orders/receiving/quarantine.ts';
+import { WAITING_MAX } from '../../src/outbox/sending/call-plan.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { fillLine } from '../outbox/waiting-line.ts';
 import { seededRandom } from '../support/fake-clock.ts';

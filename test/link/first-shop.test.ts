@@ -1,7 +1,7 @@
 /** Tests what a branch learns of the time when its store had no hub: src/link/feed-pages.ts and src/link/hub-hello.ts. */
 
 import { expect, it } from 'vitest';
-import { SEQ_JUMP } from '../../src/orders/order.ts';
+import { SEQ_JUMP } from '../../src/orders/merging/order.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type BranchStore, type HubStore, openChain } from './chain-rig.ts';

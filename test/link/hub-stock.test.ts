@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { assignOrder } from '../../src/link/assign.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { BranchStore, type Chain, type HubStore, openChain } from './chain-rig.ts';
 

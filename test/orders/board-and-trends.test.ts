@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { readBoard, readTrends } from '../../src/orders/order-queries.ts';
+import { readBoard, readTrends } from '../../src/orders/reading/order-queries.ts';
 import { openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
 const NOW_MS = Date.parse('2026-01-15T12:34:56.000Z');

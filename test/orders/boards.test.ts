@@ -1,7 +1,7 @@
-/** Tests src/orders/mirror.ts. */
+/** Tests src/orders/reading/mirror.ts. */
 
 import { describe, expect, it } from 'vitest';
-import { openMirror } from '../../src/orders/mirror.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
 
 const of = (mirror: ReturnType<typeof openTestMirror>['mirror'], subject: string) =>

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { Log } from '../../src/core/log.ts';
 import { listenForCallbacks } from '../../src/daemon/incoming.ts';
-import type { Receiver } from '../../src/orders/callback-server.ts';
+import type { Receiver } from '../../src/orders/receiving/callback-server.ts';
 
 const FD = 3;
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { GapMonitor } from '../../src/orders/order-poll.ts';
+import { GapMonitor } from '../../src/orders/receiving/order-poll.ts';
 
 /** Returns the gaps that the first and the second check find among `known`. */
 function find(known: number[]): number[][] {

@@ -1,13 +1,13 @@
-/** Tests src/orders/merge.ts and src/orders/held-callbacks.ts over all orders of arrival, in a real mirror. */
+/** Tests src/orders/merging/merge.ts and src/orders/merging/held-callbacks.ts over all orders of arrival, in a real mirror. */
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';
-import type { OrderObservation, OrderReading } from '../../src/orders/order.ts';
-import { readOrder } from '../../src/orders/order-reader.ts';
-import { replayOrder } from '../../src/orders/replay.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import type { MirroredOrder } from '../../src/orders/merging/mirrored-order.ts';
+import type { OrderObservation, OrderReading } from '../../src/orders/merging/order.ts';
+import { readOrder } from '../../src/orders/merging/order-reader.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
+import { replayOrder } from '../../src/orders/receiving/replay.ts';
 import type { FakeClock } from '../support/fake-clock.ts';
 import { runsOf } from '../support/seed.ts';
 import {

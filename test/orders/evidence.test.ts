@@ -1,12 +1,12 @@
-/** Tests src/orders/merge.ts and src/orders/held-callbacks.ts in a real mirror: who is believed. */
+/** Tests src/orders/merging/merge.ts and src/orders/merging/held-callbacks.ts in a real mirror: who is believed. */
 
 import { describe, expect, it } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { heldOrders } from '../../src/orders/held-callbacks.ts';
-import { unknownStatuses } from '../../src/orders/incomplete-orders.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import type { OrderSource } from '../../src/orders/order.ts';
-import { replayOrder } from '../../src/orders/replay.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { heldOrders } from '../../src/orders/merging/held-callbacks.ts';
+import { unknownStatuses } from '../../src/orders/merging/incomplete-orders.ts';
+import type { OrderSource } from '../../src/orders/merging/order.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
+import { replayOrder } from '../../src/orders/receiving/replay.ts';
 import {
   heldNotifications,
   OBSERVED_MS,

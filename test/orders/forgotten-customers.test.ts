@@ -1,4 +1,4 @@
-/** Tests src/orders/customer.ts and src/orders/anonymize.ts. */
+/** Tests src/orders/merging/customer.ts and src/orders/merging/anonymize.ts. */
 
 import { existsSync, readFileSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
@@ -7,12 +7,12 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { sqlOf, usedBytes } from '../../src/db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../../src/db/wal.ts';
-import { payloadWithoutCustomer } from '../../src/orders/customer.ts';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import type { OrderReading } from '../../src/orders/order.ts';
-import { readOrderText } from '../../src/orders/order-reader.ts';
-import { replayEvents } from '../../src/orders/replay.ts';
+import { payloadWithoutCustomer } from '../../src/orders/merging/customer.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import type { OrderReading } from '../../src/orders/merging/order.ts';
+import { readOrderText } from '../../src/orders/merging/order-reader.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
+import { replayEvents } from '../../src/orders/receiving/replay.ts';
 import { runsOf } from '../support/seed.ts';
 import {
   observation,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { GroupCommit, type Saved } from '../../src/orders/group-commit.ts';
+import { GroupCommit, type Saved } from '../../src/orders/receiving/group-commit.ts';
 import { FakeClock, settle } from '../support/fake-clock.ts';
 import { gate, MemorySink, orderEntry } from './memory-sink.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { incompleteOrders } from '../../src/orders/incomplete-orders.ts';
+import { incompleteOrders } from '../../src/orders/merging/incomplete-orders.ts';
 import { OBSERVED_MS, openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
 const ID = '65a100000000000000000001';

@@ -1,4 +1,4 @@
-import type { IncomingEntry, OrderSink, SaveOutcome } from '../../src/orders/order.ts';
+import type { IncomingEntry, OrderSink, SaveOutcome } from '../../src/orders/merging/order.ts';
 
 /** A sink that stores entries in memory. A test can make it wait or fail. */
 export class MemorySink implements OrderSink {

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ORDER_FIELDS } from '../../src/orders/field-aliases.ts';
-import { merge } from '../../src/orders/merge.ts';
-import { isBackwards, isEnded, isKnownStatus, ORDER_STATUSES } from '../../src/orders/order.ts';
+import { ORDER_FIELDS } from '../../src/orders/merging/field-aliases.ts';
+import { merge } from '../../src/orders/merging/merge.ts';
+import { isBackwards, isEnded, isKnownStatus, ORDER_STATUSES } from '../../src/orders/merging/order.ts';
 
 type Known = NonNullable<Parameters<typeof merge>[0]>;
 

@@ -1,9 +1,9 @@
-/** Tests `newestSeqAt` of src/orders/mirror-file.ts. */
+/** Tests `newestSeqAt` of src/orders/reading/mirror-file.ts. */
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
-import { newestSeqAt } from '../../src/orders/mirror-file.ts';
+import { newestSeqAt } from '../../src/orders/reading/mirror-file.ts';
 import { tempMirror } from '../outbox/outbox-fixture.ts';
 import { runsOf } from '../support/seed.ts';
 

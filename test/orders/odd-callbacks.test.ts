@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { strayOrders } from '../../src/orders/incomplete-orders.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import { readOrderText, readSentOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { strayOrders } from '../../src/orders/merging/incomplete-orders.ts';
+import { readOrderText, readSentOrder } from '../../src/orders/merging/order-reader.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import { readSeed } from '../support/run-settings.ts';
 import { post } from './http-client.ts';
 import { type Found, type Row, Verdict } from './odd-callback-oracle.ts';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { strayOrders, sumsOfOrders } from '../../src/orders/incomplete-orders.ts';
+import { strayOrders, sumsOfOrders } from '../../src/orders/merging/incomplete-orders.ts';
 import { OBSERVED_MS, openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
 
 const NOW_MS = Date.UTC(2026, 0, 10, 13);

@@ -4,10 +4,15 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
-import type { ImportReport, OrderObservation, OrderReading, OrderSource } from '../../src/orders/order.ts';
-import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import type {
+  ImportReport,
+  OrderObservation,
+  OrderReading,
+  OrderSource,
+} from '../../src/orders/merging/order.ts';
+import { readOrder } from '../../src/orders/merging/order-reader.ts';
+import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';

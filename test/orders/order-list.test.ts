@@ -1,9 +1,9 @@
-/** Tests src/orders/order-lists.ts. */
+/** Tests src/orders/receiving/order-lists.ts. */
 
 import { describe, expect, it } from 'vitest';
 import { recordText, scanRecords, speaksOfMorePages } from '../../src/core/json-records.ts';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { chooseOrders } from '../../src/orders/order-lists.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { chooseOrders } from '../../src/orders/receiving/order-lists.ts';
 
 const spellings = compileSpellings();
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { OrderLoop } from '../../src/orders/order-loop.ts';
-import type { OrderPoll, PollReport } from '../../src/orders/order-poll.ts';
+import { OrderLoop } from '../../src/orders/receiving/order-loop.ts';
+import type { OrderPoll, PollReport } from '../../src/orders/receiving/order-poll.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 type PollRequest = NonNullable<Parameters<OrderPoll['poll']>[0]>;

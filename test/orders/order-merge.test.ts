@@ -1,9 +1,9 @@
-/** Tests src/orders/order-rows.ts and src/orders/mirrored-order.ts. */
+/** Tests src/orders/merging/order-rows.ts and src/orders/merging/mirrored-order.ts. */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { OrderItem } from '../../src/orders/mirrored-order.ts';
-import { ORDER_STATUSES } from '../../src/orders/order.ts';
+import type { OrderItem } from '../../src/orders/merging/mirrored-order.ts';
+import { ORDER_STATUSES } from '../../src/orders/merging/order.ts';
 import {
   askedNow,
   heldNotifications,

@@ -1,8 +1,8 @@
-/** Tests src/orders/answer-import.ts. */
+/** Tests src/orders/receiving/answer-import.ts. */
 
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { OrderPoll } from '../../src/orders/order-poll.ts';
+import { OrderPoll } from '../../src/orders/receiving/order-poll.ts';
 import type { Wait } from '../../src/platform/platform.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { compileSpellings, SPELLABLE_FIELDS } from '../../src/orders/field-aliases.ts';
-import type { OrderReading } from '../../src/orders/order.ts';
-import { readOrder, readOrderText } from '../../src/orders/order-reader.ts';
+import { compileSpellings, SPELLABLE_FIELDS } from '../../src/orders/merging/field-aliases.ts';
+import type { OrderReading } from '../../src/orders/merging/order.ts';
+import { readOrder, readOrderText } from '../../src/orders/merging/order-reader.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 const known = compileSpellings();

@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import { ORDER_STATUSES, type OrderReading, type OrderSource } from '../../src/orders/order.ts';
-import { getReceived, listReceived } from '../../src/orders/order-queries.ts';
-import { readOrderText } from '../../src/orders/order-reader.ts';
-import { replayOrder } from '../../src/orders/replay.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { ORDER_STATUSES, type OrderReading, type OrderSource } from '../../src/orders/merging/order.ts';
+import { readOrderText } from '../../src/orders/merging/order-reader.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
+import { getReceived, listReceived } from '../../src/orders/reading/order-queries.ts';
+import { replayOrder } from '../../src/orders/receiving/replay.ts';
 import {
   heldNotifications,
   OBSERVED_MS,

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { searchOrders } from '../../src/orders/order-queries.ts';
-import { findPeople, readWho } from '../../src/orders/person.ts';
+import { findPeople, readWho } from '../../src/orders/merging/person.ts';
+import { searchOrders } from '../../src/orders/reading/order-queries.ts';
 import { OBSERVED_MS, observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
 
 type OrderSearch = Parameters<typeof searchOrders>[1];

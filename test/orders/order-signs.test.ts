@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { fieldNews, missingCodes } from '../../src/orders/incomplete-orders.ts';
+import { fieldNews, missingCodes } from '../../src/orders/merging/incomplete-orders.ts';
 import { openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
 const NOW_MS = Date.parse('2026-01-15T12:00:00.000Z');

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { doSumsDiffer, statedNumbers } from '../../src/orders/incomplete-orders.ts';
-import type { OrderItem } from '../../src/orders/mirrored-order.ts';
-import type { OrderReading } from '../../src/orders/order.ts';
-import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { doSumsDiffer, statedNumbers } from '../../src/orders/merging/incomplete-orders.ts';
+import type { OrderItem } from '../../src/orders/merging/mirrored-order.ts';
+import type { OrderReading } from '../../src/orders/merging/order.ts';
+import { readOrder } from '../../src/orders/merging/order-reader.ts';
 
 const line = (name: string, productPrice: number, quantity = 1) => ({
   product: { name },

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { sqlOf } from '../../src/db/sqlite.ts';
-import { readBoard } from '../../src/orders/order-queries.ts';
+import { readBoard } from '../../src/orders/reading/order-queries.ts';
 import { OBSERVED_MS, openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
 const HOUR_MS = 3_600_000;

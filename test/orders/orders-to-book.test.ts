@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { sqlOf } from '../../src/db/sqlite.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import { ORDER_STATUSES } from '../../src/orders/order.ts';
-import { eachOrder, ordersToBook } from '../../src/orders/order-queries.ts';
+import { ORDER_STATUSES } from '../../src/orders/merging/order.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
+import { eachOrder, ordersToBook } from '../../src/orders/reading/order-queries.ts';
 import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
 
 const toBook = (mirror: Mirror) =>

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { beginOtherCompany } from '../../src/orders/order-queries.ts';
+import { beginOtherCompany } from '../../src/orders/reading/order-queries.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { storeRig } from '../support/store-rig.ts';
 

@@ -1,6 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { addDays, dateIn, isDate, liesWithin, oldWindows, pollWindow } from '../../src/orders/poll-window.ts';
+import {
+  addDays,
+  dateIn,
+  isDate,
+  liesWithin,
+  oldWindows,
+  pollWindow,
+} from '../../src/orders/receiving/poll-window.ts';
 import { runsOf } from '../support/seed.ts';
 
 const zones = [

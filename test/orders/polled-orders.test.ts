@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { areOrdersStale } from '../../src/app/read-only-services.ts';
 import { FINDINGS } from '../../src/health/findings.ts';
-import type { OrderStatus } from '../../src/orders/order.ts';
+import type { OrderStatus } from '../../src/orders/merging/order.ts';
 import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
 import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
 

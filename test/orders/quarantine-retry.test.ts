@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { retryQuarantined } from '../../src/orders/replay.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { retryQuarantined } from '../../src/orders/receiving/replay.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { heldNotifications, OBSERVED_MS, observation, openTestMirror } from './open-test-mirror.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Unreadable } from '../../src/orders/order.ts';
+import type { Unreadable } from '../../src/orders/merging/order.ts';
 import { OBSERVED_MS, openTestMirror } from './open-test-mirror.ts';
 
 const unreadable = (payload: string | Uint8Array, source: Unreadable['source'] = 'webhook') => ({

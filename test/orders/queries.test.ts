@@ -1,4 +1,4 @@
-/** Tests src/orders/order-queries.ts. */
+/** Tests src/orders/reading/order-queries.ts. */
 
 import { expect, it } from 'vitest';
 import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';

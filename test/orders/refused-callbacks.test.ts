@@ -1,4 +1,4 @@
-/** Tests src/orders/callback-log.ts. */
+/** Tests src/orders/receiving/callback-log.ts. */
 
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
@@ -7,7 +7,7 @@ import {
   CallbackLog,
   type KeptCallback,
   RefusedCallbacks,
-} from '../../src/orders/callback-log.ts';
+} from '../../src/orders/receiving/callback-log.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { replayEvents } from '../../src/orders/replay.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { replayEvents } from '../../src/orders/receiving/replay.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { observation, openTestMirror } from './open-test-mirror.ts';
 

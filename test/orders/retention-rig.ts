@@ -5,8 +5,8 @@ import type { Clock } from '../../src/core/time.ts';
 import type { Leases } from '../../src/db/lease.ts';
 import { retentionRun } from '../../src/health/retention.ts';
 import type { RetentionSettings } from '../../src/health/retention-rules.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import { isEnded, type OrderSource } from '../../src/orders/order.ts';
+import { isEnded, type OrderSource } from '../../src/orders/merging/order.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import { observation, sampleNotification } from './open-test-mirror.ts';
 
 type RetentionReport = Awaited<ReturnType<typeof retentionRun>>;

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
 import { usedBytes } from '../../src/db/sqlite.ts';
 import type { retentionRun } from '../../src/health/retention.ts';
-import { ORDER_STATUSES } from '../../src/orders/order.ts';
+import { ORDER_STATUSES } from '../../src/orders/merging/order.ts';
 import { observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
 import {
   ack,

@@ -1,9 +1,9 @@
-/** Tests src/orders/callback-route.ts. */
+/** Tests src/orders/receiving/callback-route.ts. */
 
 import crypto from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { SecretGate } from '../../src/orders/callback-route.ts';
+import { SecretGate } from '../../src/orders/receiving/callback-route.ts';
 
 const gateOf = (secrets: string[]) => new SecretGate(() => secrets);
 

@@ -1,6 +1,10 @@
 import { silentLog } from '../../src/core/log.ts';
-import { createReceiver, type Receiver, type ReceiverOptions } from '../../src/orders/callback-server.ts';
-import type { OrderReading } from '../../src/orders/order.ts';
+import type { OrderReading } from '../../src/orders/merging/order.ts';
+import {
+  createReceiver,
+  type Receiver,
+  type ReceiverOptions,
+} from '../../src/orders/receiving/callback-server.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { SECRET } from './http-client.ts';
 import { MemorySink } from './memory-sink.ts';

@@ -112,7 +112,7 @@ const booksOnce = async (file: string, heading: string) => {
     const directory = temporaryDirectory();
     const open = (name: string) => new Database(join(directory, name));
     const inbox = open('inbox.db');
-    inbox.exec(read('src/outbox/inbox-schema.sql'));
+    inbox.exec(read('src/outbox/intake/inbox-schema.sql'));
     inbox.close();
     // Steps are counted only after the set-up, because crashes are tried from there on.
     let step = Number.NEGATIVE_INFINITY;

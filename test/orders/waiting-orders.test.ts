@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import type { Mirror } from '../../src/orders/mirror.ts';
-import { readBoard, waitingOrders } from '../../src/orders/order-queries.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
+import { readBoard, waitingOrders } from '../../src/orders/reading/order-queries.ts';
 import { takeOn } from '../support/take-on-role.ts';
 import { OBSERVED_MS, observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
 

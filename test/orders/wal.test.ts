@@ -1,10 +1,10 @@
-/** Tests src/orders/mirror-file.ts. */
+/** Tests src/orders/reading/mirror-file.ts. */
 
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import { lockPids, READ_MARKS } from '../../src/db/file-locks.ts';
 import { findWalReaders } from '../../src/db/wal.ts';
-import { quarantine } from '../../src/orders/quarantine.ts';
+import { quarantine } from '../../src/orders/receiving/quarantine.ts';
 import { openTestMirror, poll, readerProcess, receive, sampleNotification } from './open-test-mirror.ts';
 
 it('commits are synced: every connection runs FULL', () => {

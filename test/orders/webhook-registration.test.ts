@@ -2,16 +2,16 @@ import { describe, expect, it } from 'vitest';
 import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { WebhookMonitor } from '../../src/orders/order-loop.ts';
+import { WebhookMonitor } from '../../src/orders/receiving/order-loop.ts';
+import type { WebhookChange } from '../../src/platform/platform.ts';
+import type { WebhookState } from '../../src/platform/schemas.ts';
 import {
   NO_WEBHOOK_MEMORY,
   type WebhookMemory,
   WebhookRegistration,
   WebhookSecrets,
   webhookLoop,
-} from '../../src/orders/webhook-registration.ts';
-import type { WebhookChange } from '../../src/platform/platform.ts';
-import type { WebhookState } from '../../src/platform/schemas.ts';
+} from '../../src/platform/webhook-registration.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 type WebhookRegistrationOptions = ConstructorParameters<typeof WebhookRegistration>[0];

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
-import { orderHistory } from '../../src/orders/order-queries.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import type { InboxAck, InboxBatch } from '../../src/outbox/inbox.ts';
+import { orderHistory } from '../../src/orders/reading/order-queries.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
+import type { InboxAck, InboxBatch } from '../../src/outbox/intake/inbox.ts';
 import { takeOn } from '../support/take-on-role.ts';
 import { HOLDING, holding } from './held-back-steps.ts';
 import { order, type outgoing } from './outbox-fixture.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { readBatchAnswer } from '../../src/outbox/call-plan.ts';
+import { readBatchAnswer } from '../../src/outbox/sending/call-plan.ts';
 import type { BatchAnswer } from '../../src/platform/schemas.ts';
 
 type BatchError = BatchAnswer['errors'][number];

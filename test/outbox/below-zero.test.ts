@@ -1,4 +1,4 @@
-/** Counts, stocks of the platform and order lines below zero. Tests src/outbox/stock-ledger.ts. */
+/** Counts, stocks of the platform and order lines below zero. Tests src/outbox/ledger/stock-ledger.ts. */
 
 import { describe, expect, it } from 'vitest';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';

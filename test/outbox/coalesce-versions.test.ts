@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { mergeVersioned, withoutNewer } from '../../src/outbox/call-plan.ts';
+import { mergeVersioned, withoutNewer } from '../../src/outbox/sending/call-plan.ts';
 
 type Versioned = Parameters<typeof mergeVersioned>[0];
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { hasSharedFields, mergeBodies, withoutOverruled } from '../../src/outbox/call-plan.ts';
+import { hasSharedFields, mergeBodies, withoutOverruled } from '../../src/outbox/sending/call-plan.ts';
 import type { ProductChangeItem } from '../../src/platform/schemas.ts';
 
 const fields = fc.record(

@@ -1,10 +1,10 @@
-/** Tests src/outbox/counted-at.ts. */
+/** Tests src/outbox/intake/counted-at.ts. */
 
 import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
-import { readChange } from '../../src/outbox/change.ts';
-import { withCountTime } from '../../src/outbox/counted-at.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { readChange } from '../../src/outbox/intake/change.ts';
+import { withCountTime } from '../../src/outbox/intake/counted-at.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { storeRig } from '../support/store-rig.ts';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 import { pos, tempInbox } from './temp-inbox.ts';

@@ -1,4 +1,4 @@
-/** Tests src/outbox/known-values.ts. */
+/** Tests src/outbox/sending/known-values.ts. */
 
 import { expect, it } from 'vitest';
 import { storeRig } from '../support/store-rig.ts';

@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { parseLossless } from '../../src/core/json-records.ts';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { readOrderText } from '../../src/orders/order-reader.ts';
-import { mergeOrder } from '../../src/orders/order-rows.ts';
-import { readChangeFile } from '../../src/outbox/change-file.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { readOrderText } from '../../src/orders/merging/order-reader.ts';
+import { mergeOrder } from '../../src/orders/merging/order-rows.ts';
+import { readChangeFile } from '../../src/outbox/intake/change-file.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { readProduct } from '../../src/platform/schemas.ts';
 import { eventReceiver, hook } from '../hooks/event-receiver.ts';
 import { settle } from '../support/fake-clock.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { chooseEndpoint } from '../../src/outbox/call-plan.ts';
+import { chooseEndpoint } from '../../src/outbox/sending/call-plan.ts';
 import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 
 const MANY = Array.from({ length: 2_500 }, (_, i) =>

@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { comeBackMs, WAITING_MAX } from '../../src/outbox/call-plan.ts';
-import type { Change } from '../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import type { Change } from '../../src/outbox/intake/change.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
+import { comeBackMs, WAITING_MAX } from '../../src/outbox/sending/call-plan.ts';
 import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 import { done } from './swept-outbox.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';

@@ -6,7 +6,7 @@ import {
   guardPrice,
   guardZeroItems,
   guardZeroShare,
-} from '../../src/outbox/guards.ts';
+} from '../../src/outbox/intake/guards.ts';
 
 const on: GuardSettings = { ...GUARDS_OFF, zeroItemsMax: 50, priceFactorMax: 3, missingShareMax: 0.2 };
 

@@ -1,4 +1,4 @@
-import type { SendRules } from '../../src/outbox/dispatch.ts';
+import type { SendRules } from '../../src/outbox/sending/dispatch.ts';
 import { outgoing, SEND_ALL } from './outbox-fixture.ts';
 import { TEA } from './swept-outbox.ts';
 

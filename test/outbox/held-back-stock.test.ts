@@ -1,16 +1,16 @@
-/** Tests src/outbox/reservations.ts. */
+/** Tests src/outbox/ledger/reservations.ts. */
 
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { InboxLoop } from '../../src/outbox/inbox-loop.ts';
-import { OutboxService } from '../../src/outbox/outbox.ts';
-import type { PushLoop } from '../../src/outbox/push-loop.ts';
-import { MirrorStores } from '../../src/outbox/repositories.ts';
+import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
+import { InboxLoop } from '../../src/outbox/intake/inbox-loop.ts';
+import { OutboxService } from '../../src/outbox/sending/outbox.ts';
+import type { PushLoop } from '../../src/outbox/sending/push-loop.ts';
+import { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import { receive, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';

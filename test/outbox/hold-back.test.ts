@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { unsettledStocks } from '../../src/outbox/stock-ledger.ts';
+import { unsettledStocks } from '../../src/outbox/ledger/stock-ledger.ts';
 import { holding, send } from './held-back-steps.ts';
 import { order, outgoing, product, tempMirror } from './outbox-fixture.ts';
 import { TEA } from './swept-outbox.ts';

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { waitingOrders } from '../../src/orders/order-queries.ts';
-import { holdBackOf, holdingKeys } from '../../src/outbox/hold-back.ts';
+import { waitingOrders } from '../../src/orders/reading/order-queries.ts';
+import { holdBackOf, holdingKeys } from '../../src/outbox/ledger/hold-back.ts';
 import { send } from './held-back-steps.ts';
 import { BRANCHES, order, outgoing, product, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 

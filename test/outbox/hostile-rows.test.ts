@@ -2,9 +2,9 @@ import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { InboxRows } from '../../src/outbox/inbox.ts';
-import { openInboxFile } from '../../src/outbox/inbox-file.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
+import { InboxRows } from '../../src/outbox/intake/inbox.ts';
+import { openInboxFile } from '../../src/outbox/intake/inbox-file.ts';
 import { outgoing } from './outbox-fixture.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 

@@ -1,4 +1,4 @@
-/** Tests src/outbox/inbox-file.ts. */
+/** Tests src/outbox/intake/inbox-file.ts. */
 
 import fs, { mkdtempSync, readlinkSync, rmSync, statSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
 import { makeDirectory } from '../../src/db/sqlite.ts';
-import { openInboxFile, setAside } from '../../src/outbox/inbox-file.ts';
+import { openInboxFile, setAside } from '../../src/outbox/intake/inbox-file.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 /** Synced files in order, each with its path at that time. */

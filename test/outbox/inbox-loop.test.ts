@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import type { Alarms } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { InboxLoop, type InboxTaken } from '../../src/outbox/inbox-loop.ts';
+import { InboxLoop, type InboxTaken } from '../../src/outbox/intake/inbox-loop.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 type InboxLoopOptions = ConstructorParameters<typeof InboxLoop>[0];

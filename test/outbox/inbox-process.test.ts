@@ -1,9 +1,9 @@
-/** Tests src/outbox/inbox-child.ts and src/outbox/inbox-protocol.ts. */
+/** Tests src/outbox/intake/inbox-child.ts and src/outbox/intake/inbox-protocol.ts. */
 
 import type { ChildProcess } from 'node:child_process';
 import diagnostics from 'node:diagnostics_channel';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { InboxProcess } from '../../src/outbox/inbox-process.ts';
+import { InboxProcess } from '../../src/outbox/intake/inbox-process.ts';
 import { insert, pos, tempInbox } from './temp-inbox.ts';
 
 /** Makes an inbox whose first `deaths` processes are killed when they start, as by a kernel that lacks memory. */

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 

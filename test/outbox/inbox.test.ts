@@ -13,7 +13,7 @@ import { dirname } from 'node:path';
 import Database from 'better-sqlite3';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
-import { InboxRows } from '../../src/outbox/inbox.ts';
+import { InboxRows } from '../../src/outbox/intake/inbox.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 
 describe('the inbox file', () => {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { diffInventory } from '../../src/outbox/guards.ts';
+import { diffInventory } from '../../src/outbox/intake/guards.ts';
 
 describe('a whole inventory', () => {
   it('gives only what differs, what is unknown, and what it lacks', () => {

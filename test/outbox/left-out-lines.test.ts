@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { orderHistory, ordersToBook } from '../../src/orders/order-queries.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { orderHistory, ordersToBook } from '../../src/orders/reading/order-queries.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { HOLDING, holding, send } from './held-back-steps.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';
 import { TEA } from './swept-outbox.ts';

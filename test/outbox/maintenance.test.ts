@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { OutboxMaintenance } from '../../src/outbox/maintenance.ts';
-import { ProductReads } from '../../src/outbox/product-reads.ts';
-import type { MirrorStores } from '../../src/outbox/repositories.ts';
+import { OutboxMaintenance } from '../../src/outbox/sending/maintenance.ts';
+import { ProductReads } from '../../src/outbox/sending/product-reads.ts';
+import type { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 

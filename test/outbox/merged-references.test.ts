@@ -1,9 +1,9 @@
 /** Tests that each reference of a submission finds its change, also after a newer change was merged into it. */
 
 import { expect, it } from 'vitest';
-import type { SubmittedChange } from '../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { undoLines } from '../../src/outbox/undo.ts';
+import type { SubmittedChange } from '../../src/outbox/intake/change.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
+import { undoLines } from '../../src/outbox/sending/undo.ts';
 import { SEND_ALL } from './outbox-fixture.ts';
 import { done, swept } from './swept-outbox.ts';
 

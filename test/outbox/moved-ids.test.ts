@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
-import { readChange } from '../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { readChange } from '../../src/outbox/intake/change.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { runsOf } from '../support/seed.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';

@@ -1,8 +1,8 @@
-/** Tests src/outbox/outbox-admin.ts and src/outbox/intake.ts. */
+/** Tests src/outbox/sending/outbox-admin.ts and src/outbox/intake/intake.ts. */
 
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { BRANCHES, outgoing, product, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 import { done, many, swept, TEA } from './swept-outbox.ts';
 

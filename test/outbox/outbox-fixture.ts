@@ -7,14 +7,19 @@ import type { Branch } from '../../src/catalog/product.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { openConnection } from '../../src/db/mirror-connection.ts';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { readSentOrder } from '../../src/orders/order-reader.ts';
-import { mergeOrder } from '../../src/orders/order-rows.ts';
-import { type Change, type ChangeKind, readChange, type SubmittedChange } from '../../src/outbox/change.ts';
-import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guards.ts';
-import type { Acceptance } from '../../src/outbox/intake.ts';
-import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/push-loop.ts';
-import { type MirrorStores, Stores } from '../../src/outbox/repositories.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { readSentOrder } from '../../src/orders/merging/order-reader.ts';
+import { mergeOrder } from '../../src/orders/merging/order-rows.ts';
+import {
+  type Change,
+  type ChangeKind,
+  readChange,
+  type SubmittedChange,
+} from '../../src/outbox/intake/change.ts';
+import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/intake/guards.ts';
+import type { Acceptance } from '../../src/outbox/intake/intake.ts';
+import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/sending/push-loop.ts';
+import { type MirrorStores, Stores } from '../../src/outbox/sending/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';

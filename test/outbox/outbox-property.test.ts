@@ -1,9 +1,9 @@
-/** Tests src/outbox/dispatch.ts and src/outbox/queue.ts. */
+/** Tests src/outbox/sending/dispatch.ts and src/outbox/sending/queue.ts. */
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import type { Answer, ChangeBody, ChangeKind } from '../../src/outbox/change.ts';
-import type { Claim } from '../../src/outbox/dispatch.ts';
+import type { Answer, ChangeBody, ChangeKind } from '../../src/outbox/intake/change.ts';
+import type { Claim } from '../../src/outbox/sending/dispatch.ts';
 import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 
 const RECORDS = [

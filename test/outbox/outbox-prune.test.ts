@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { OutboxMaintenance } from '../../src/outbox/maintenance.ts';
+import { OutboxMaintenance } from '../../src/outbox/sending/maintenance.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';
 
 type OutboxMaintenanceOptions = ConstructorParameters<typeof OutboxMaintenance>[0];

@@ -1,4 +1,4 @@
-/** Tests src/orders/placed-lines.ts. */
+/** Tests src/orders/merging/placed-lines.ts. */
 
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { sqlOf } from '../../src/db/sqlite.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
-import { channelOf } from '../../src/orders/placed-lines.ts';
+import { channelOf } from '../../src/orders/merging/placed-lines.ts';
+import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { benchEntry } from '../bench/mirror-samples.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';
 

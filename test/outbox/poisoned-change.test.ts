@@ -1,8 +1,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { PushFreshness, PushLoop } from '../../src/outbox/push-loop.ts';
-import { type MirrorStores, Stores } from '../../src/outbox/repositories.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
+import { PushFreshness, PushLoop } from '../../src/outbox/sending/push-loop.ts';
+import { type MirrorStores, Stores } from '../../src/outbox/sending/repositories.ts';
 import { readProduct } from '../../src/platform/schemas.ts';
 import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
 import { DEFAULT_BRANCHES } from '../../src/sandbox/catalog.ts';

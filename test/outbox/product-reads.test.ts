@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
-import { ProductReads, StockLooker } from '../../src/outbox/product-reads.ts';
-import type { MirrorStores } from '../../src/outbox/repositories.ts';
+import { ProductReads, StockLooker } from '../../src/outbox/sending/product-reads.ts';
+import type { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

@@ -1,12 +1,12 @@
-/** Tests src/outbox/push-loop.ts. */
+/** Tests src/outbox/sending/push-loop.ts. */
 
 import type Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
 import type { FreshnessState } from '../../src/core/alarm.ts';
 import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { PushFreshness, PushLoop } from '../../src/outbox/push-loop.ts';
-import { MirrorStores } from '../../src/outbox/repositories.ts';
+import { PushFreshness, PushLoop } from '../../src/outbox/sending/push-loop.ts';
+import { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import type { BatchAnswer, StockChangeItem } from '../../src/platform/schemas.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { outgoing, product, tempMirror } from './outbox-fixture.ts';

@@ -1,9 +1,9 @@
-/** Tests src/outbox/change-file.ts and src/outbox/csv.ts. */
+/** Tests src/outbox/intake/change-file.ts and src/outbox/intake/csv.ts. */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
-import { type FileFormat, readChangeFile } from '../../src/outbox/change-file.ts';
+import { type FileFormat, readChangeFile } from '../../src/outbox/intake/change-file.ts';
 
 const encode = (text: string) => new TextEncoder().encode(text);
 

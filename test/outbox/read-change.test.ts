@@ -1,8 +1,8 @@
-/** Tests src/outbox/change.ts. */
+/** Tests src/outbox/intake/change.ts. */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type ChangeFault, readChange, type StockChange } from '../../src/outbox/change.ts';
+import { type ChangeFault, readChange, type StockChange } from '../../src/outbox/intake/change.ts';
 
 function readStockChange(value: unknown): { change: StockChange } | { fault: ChangeFault } {
   const { kind: _, ...reading } = readChange('stock', value);

@@ -1,4 +1,4 @@
-/** Tests src/outbox/resolve.ts. */
+/** Tests src/outbox/intake/resolve.ts. */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -8,7 +8,7 @@ import {
   type CatalogMapping,
   type MappingField,
 } from '../../src/catalog/product.ts';
-import { resolveProduct, resolveStock } from '../../src/outbox/resolve.ts';
+import { resolveProduct, resolveStock } from '../../src/outbox/intake/resolve.ts';
 
 type Row = [sku: string, subsidiaryId: string, externalId: string, field?: MappingField];
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Stores } from '../../src/outbox/repositories.ts';
-import { lessSafety, type SafetyRule, StockLedger } from '../../src/outbox/stock-ledger.ts';
+import { lessSafety, type SafetyRule, StockLedger } from '../../src/outbox/ledger/stock-ledger.ts';
+import { Stores } from '../../src/outbox/sending/repositories.ts';
 import { holding, send } from './held-back-steps.ts';
 import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { readChange } from '../../src/outbox/change.ts';
-import { oneRowEach, type Row, type RowsRule } from '../../src/outbox/same-article.ts';
+import { readChange } from '../../src/outbox/intake/change.ts';
+import { oneRowEach, type Row, type RowsRule } from '../../src/outbox/intake/same-article.ts';
 import { outgoing, product } from './outbox-fixture.ts';
 
 /** Two products: SKUs 1 and 2 are of the first one; stock 1 has three ids in branch s1. */

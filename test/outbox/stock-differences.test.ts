@@ -1,8 +1,8 @@
-/** Tests src/outbox/differences.ts. */
+/** Tests src/outbox/sending/differences.ts. */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { isDifferent } from '../../src/outbox/differences.ts';
+import { isDifferent } from '../../src/outbox/sending/differences.ts';
 import { HOLDING, placed, send } from './held-back-steps.ts';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 

@@ -1,4 +1,4 @@
-/** Tests src/outbox/stock-ledger.ts. */
+/** Tests src/outbox/ledger/stock-ledger.ts. */
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';

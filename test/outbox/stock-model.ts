@@ -1,6 +1,6 @@
 import { isoUtc, type Random } from '../../src/core/time.ts';
-import { takesNothing } from '../../src/orders/order.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
+import { takesNothing } from '../../src/orders/merging/order.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 
 const ITEMS: readonly (string | undefined)[] = ['X', 'Y'];

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { eachOrder, ordersToBook } from '../../src/orders/order-queries.ts';
+import { eachOrder, ordersToBook } from '../../src/orders/reading/order-queries.ts';
 import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 
 const HOLDING = { skipUnchanged: true, holdBack: true, sendAsIs: false, trustMs: 600_000 };

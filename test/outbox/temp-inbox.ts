@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
-import { Inbox, type InboxBatch, type InboxRow, type InboxTrouble } from '../../src/outbox/inbox.ts';
+import { Inbox, type InboxBatch, type InboxRow, type InboxTrouble } from '../../src/outbox/intake/inbox.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 export function tempInbox(directory = mkdtempSync(join(tmpdir(), 'tillsync-inbox-'))) {

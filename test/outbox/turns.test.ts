@@ -1,8 +1,8 @@
-/** Tests src/outbox/call-plan.ts. */
+/** Tests src/outbox/sending/call-plan.ts. */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { alternate, fillCall, Turns } from '../../src/outbox/call-plan.ts';
+import { alternate, fillCall, Turns } from '../../src/outbox/sending/call-plan.ts';
 import { runsOf } from '../support/seed.ts';
 
 interface Waiting {

@@ -1,10 +1,10 @@
-/** Tests src/outbox/value-before.ts. */
+/** Tests src/outbox/sending/value-before.ts. */
 
 import { expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
-import type { SubmittedChange } from '../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { type UndoFilter, undoLines } from '../../src/outbox/undo.ts';
+import type { SubmittedChange } from '../../src/outbox/intake/change.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
+import { type UndoFilter, undoLines } from '../../src/outbox/sending/undo.ts';
 import { product, SEND_ALL } from './outbox-fixture.ts';
 import { done, swept } from './swept-outbox.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { verifyApplied } from '../../src/outbox/call-plan.ts';
+import { verifyApplied } from '../../src/outbox/sending/call-plan.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 
 const mapping = (subsidiaryId: string, extId: string) => ({

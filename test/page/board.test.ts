@@ -1,8 +1,8 @@
 /** Tests src/page/state.ts. */
 
 import { describe, expect, it } from 'vitest';
-import type { BoardOrder } from '../../src/orders/mirrored-order.ts';
-import { ORDER_STATUSES } from '../../src/orders/order.ts';
+import type { BoardOrder } from '../../src/orders/merging/mirrored-order.ts';
+import { ORDER_STATUSES } from '../../src/orders/merging/order.ts';
 import type { Branch } from '../../src/page/api.ts';
 import {
   boardOf,

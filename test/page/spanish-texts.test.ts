@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { inSpanish, SPANISH_TEXTS } from '../../src/health/speech.ts';
-import { readChange } from '../../src/outbox/change.ts';
+import { readChange } from '../../src/outbox/intake/change.ts';
 import { sentencesOf } from './sentences.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { openState } from '../../src/app/state.ts';
-import { NO_WEBHOOK_MEMORY } from '../../src/orders/webhook-registration.ts';
+import { NO_WEBHOOK_MEMORY } from '../../src/platform/webhook-registration.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 let directory: string;

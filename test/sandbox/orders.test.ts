@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { ORDER_STATUSES, type OrderReading } from '../../src/orders/order.ts';
-import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
+import { ORDER_STATUSES, type OrderReading } from '../../src/orders/merging/order.ts';
+import { readOrder } from '../../src/orders/merging/order-reader.ts';
 import type { OrderSnapshot } from '../../src/sandbox/orders.ts';
 import { sandboxSettings } from '../../src/sandbox/settings.ts';
 import { rig } from './fixture.ts';

@@ -1,6 +1,6 @@
 import { TillsyncError } from '../../src/core/errors.ts';
-import type { InboxAsker, InboxProcessOptions } from '../../src/outbox/inbox-process.ts';
-import { InboxAnswerer, type InboxReply, type InboxRequest } from '../../src/outbox/inbox-protocol.ts';
+import type { InboxAsker, InboxProcessOptions } from '../../src/outbox/intake/inbox-process.ts';
+import { InboxAnswerer, type InboxReply, type InboxRequest } from '../../src/outbox/intake/inbox-protocol.ts';
 
 /**
  * Answers as the inbox's process does, without starting one. Does not report a lock that the test's own process holds,

@@ -1,4 +1,4 @@
-import type { TrendHour } from '../../orders/mirrored-order.ts';
+import type { TrendHour } from '../../orders/merging/mirrored-order.ts';
 
 /** Least number of hours that are drawn, so that a single bar is not as wide as the drawing. */
 const HOURS_MIN = 6;

@@ -1,6 +1,6 @@
 import { html, nothing, svg, type TemplateResult } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
-import type { BoardOrder } from '../../orders/mirrored-order.ts';
+import type { BoardOrder } from '../../orders/merging/mirrored-order.ts';
 import type { Actions } from '../actions.ts';
 import { byStage, calledFor, dueAt, type PageState, STAGES, type Stage, stageOf } from '../state.ts';
 import { statusWord } from '../words/language.ts';

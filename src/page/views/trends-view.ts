@@ -1,5 +1,5 @@
 import { html, nothing, svg, type TemplateResult } from 'lit-html';
-import type { TrendHour } from '../../orders/mirrored-order.ts';
+import type { TrendHour } from '../../orders/merging/mirrored-order.ts';
 import type { PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';
 import { axis, durationAxis, sinceFirst } from './axes.ts';

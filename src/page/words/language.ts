@@ -9,7 +9,7 @@ import {
   spanishFinding,
   withTimes,
 } from '../../health/speech.ts';
-import type { OrderStatus } from '../../orders/order.ts';
+import type { OrderStatus } from '../../orders/merging/order.ts';
 import type { Change } from '../api.ts';
 import en from './en.json' with { type: 'json' };
 import es from './es.json' with { type: 'json' };

@@ -14,7 +14,7 @@ import { openWhenFree } from '../../core/files.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
 import { lookInto } from '../../db/sqlite.ts';
 import { findWalReaders } from '../../db/wal.ts';
-import { lookIntoInbox } from '../../outbox/inbox-process.ts';
+import { lookIntoInbox } from '../../outbox/intake/inbox-process.ts';
 import { ENDPOINTS } from '../../platform/platform.ts';
 import { sqliteVersion } from '../doctor/machine.ts';
 import { readRunningMark, verdictNow } from '../doctor/stored.ts';

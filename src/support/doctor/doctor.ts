@@ -10,7 +10,7 @@ import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
 import { branchBoard } from '../../link/branch-status.ts';
 import { SERVER_UNIT } from '../../link/server-file.ts';
-import type { ChangeKind } from '../../outbox/change.ts';
+import type { ChangeKind } from '../../outbox/intake/change.ts';
 import type { Wait } from '../../platform/platform.ts';
 import { heartbeatTarget } from '../alarm-test.ts';
 import { probeWebhook } from '../webhook-probe.ts';

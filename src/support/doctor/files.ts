@@ -10,8 +10,8 @@ import { type DatabaseHealth, databaseHealth, walBytes } from '../../db/sqlite.t
 import { findWalReaders } from '../../db/wal.ts';
 import { diskVerdict, formatBytes } from '../../health/facts.ts';
 import { FINDINGS } from '../../health/findings.ts';
-import { lookIntoInbox } from '../../outbox/inbox-process.ts';
-import type { InboxHealth } from '../../outbox/inbox-protocol.ts';
+import { lookIntoInbox } from '../../outbox/intake/inbox-process.ts';
+import type { InboxHealth } from '../../outbox/intake/inbox-protocol.ts';
 import { type CheckOutcome, failed, hidden, skipped, warned, well } from './check.ts';
 import { fileProblems, octal, type RightOwner, type SeenFile } from './file-modes.ts';
 import { mendMirrorFiles, readersOutcome } from './mirror-files.ts';

@@ -4,11 +4,11 @@ import { asTillsyncError, hasCode } from '../../core/errors.ts';
 import { type Clock, formatDuration, isoUtc } from '../../core/time.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import type { Verdict } from '../../health/verdict.ts';
-import type { Mirror } from '../../orders/mirror.ts';
-import { CALLBACKS_OFF, type WebhookMemory, WITHOUT_SECRET } from '../../orders/webhook-registration.ts';
+import type { Mirror } from '../../orders/reading/mirror.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import type { CallOptions, Wait } from '../../platform/platform.ts';
 import type { WebhookState } from '../../platform/schemas.ts';
+import { CALLBACKS_OFF, type WebhookMemory, WITHOUT_SECRET } from '../../platform/webhook-registration.ts';
 import type { ProbeResult } from '../webhook-probe.ts';
 import {
   type CheckOutcome,

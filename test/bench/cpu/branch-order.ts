@@ -11,7 +11,7 @@ import { feedBranches } from '../../../src/daemon/feed-branches.ts';
 import { BranchFollower } from '../../../src/link/branch.ts';
 import { Hub } from '../../../src/link/hub.ts';
 import { noteStream } from '../../../src/link/hub-feed.ts';
-import { compileSpellings } from '../../../src/orders/field-aliases.ts';
+import { compileSpellings } from '../../../src/orders/merging/field-aliases.ts';
 import { InProcessServer } from '../../link/in-process.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { sameRowsCommit } from '../bare-commits.ts';

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { readNotification } from '../../../src/orders/callback-route.ts';
+import { readNotification } from '../../../src/orders/receiving/callback-route.ts';
 import { sameRowsCommit } from '../bare-commits.ts';
 import { openBenchSink } from '../bench-sink.ts';
 import { openBenchStores } from '../bench-stores.ts';

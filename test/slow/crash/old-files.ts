@@ -4,9 +4,9 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { migrate } from '../../../src/db/migrate.ts';
 import { openDatabase } from '../../../src/db/sqlite.ts';
-import { ORDER_FIELDS } from '../../../src/orders/field-aliases.ts';
-import { weightsText } from '../../../src/orders/merge.ts';
-import { NAMED, NOT_SAID } from '../../../src/orders/order.ts';
+import { ORDER_FIELDS } from '../../../src/orders/merging/field-aliases.ts';
+import { weightsText } from '../../../src/orders/merging/merge.ts';
+import { NAMED, NOT_SAID } from '../../../src/orders/merging/order.ts';
 import { ROOT } from '../../support/workplace.ts';
 
 const ORDERS = 400;

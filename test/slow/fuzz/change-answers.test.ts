@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { BatchItem, ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
+import type { BatchItem, ChangeBody, ChangeKind } from '../../../src/outbox/intake/change.ts';
 import { until } from '../../support/workplace.ts';
 import { liarOf } from './answer-lies.ts';
 import { saidOf, shows } from './answer-model.ts';

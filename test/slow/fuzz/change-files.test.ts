@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../../src/core/errors.ts';
-import type { SourceLine, SubmittedChange } from '../../../src/outbox/change.ts';
-import { type FileFormat, readChangeFile } from '../../../src/outbox/change-file.ts';
+import type { SourceLine, SubmittedChange } from '../../../src/outbox/intake/change.ts';
+import { type FileFormat, readChangeFile } from '../../../src/outbox/intake/change-file.ts';
 import { Dice, rounds, SEED } from './dice.ts';
 import { mutateBytes } from './mutate-bytes.ts';
 import { hostileValue, type JsonNode, mutateJson, nodeOf, write } from './mutate-json.ts';

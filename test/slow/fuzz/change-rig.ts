@@ -1,9 +1,9 @@
 import { OutboxSender } from '../../../src/app/outbox-sender.ts';
 import { openServices, type Services } from '../../../src/app/services.ts';
 import { createLogger } from '../../../src/core/logger.ts';
-import type { Answer, BatchItem, ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
-import { PushFreshness, PushLoop } from '../../../src/outbox/push-loop.ts';
+import type { Answer, BatchItem, ChangeBody, ChangeKind } from '../../../src/outbox/intake/change.ts';
+import { GUARDS_OFF } from '../../../src/outbox/intake/guards.ts';
+import { PushFreshness, PushLoop } from '../../../src/outbox/sending/push-loop.ts';
 import { createHttpTransport } from '../../../src/platform/transport.ts';
 import type { CatalogProduct } from '../../../src/sandbox/catalog.ts';
 import { seededRandom } from '../../support/fake-clock.ts';

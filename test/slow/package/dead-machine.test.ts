@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/core/system-clock.ts';
-import { openMirror } from '../../../src/orders/mirror.ts';
+import { openMirror } from '../../../src/orders/reading/mirror.ts';
 import { newRecoveryPhrase } from '../../../src/support/recovery-phrase.ts';
 import { benchEntry, benchOrder } from '../../bench/mirror-samples.ts';
 import { limitMs } from '../../support/shared-config.ts';

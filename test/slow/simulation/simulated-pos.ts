@@ -1,7 +1,7 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { isoUtc, type Random } from '../../../src/core/time.ts';
-import type { MirroredOrder } from '../../../src/orders/mirrored-order.ts';
+import type { MirroredOrder } from '../../../src/orders/merging/mirrored-order.ts';
 import { isPricedByPos, nameOf, type Shelf, shelvesOf } from './shelf.ts';
 import { untilOpenMs } from './shop.ts';
 import type { SimulatedStore } from './simulated-store.ts';

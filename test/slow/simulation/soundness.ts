@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Daemon } from '../../../src/daemon/daemon.ts';
 import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/demo/demo-pos.ts';
-import { isBackwards, isKnownStatus } from '../../../src/orders/order.ts';
+import { isBackwards, isKnownStatus } from '../../../src/orders/merging/order.ts';
 import type { CatalogProduct } from '../../../src/sandbox/catalog.ts';
 import type { Shop } from './shop.ts';
 import type { SimulatedPos } from './simulated-pos.ts';

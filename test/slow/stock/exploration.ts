@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../../../src/core/time.ts';
-import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
-import type { InboxBatch } from '../../../src/outbox/inbox.ts';
+import { GUARDS_OFF } from '../../../src/outbox/intake/guards.ts';
+import type { InboxBatch } from '../../../src/outbox/intake/inbox.ts';
 import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
 import { inMemory } from './in-memory.ts';
 import type { Budget, Change, SmallWorld, Stock } from './small-worlds.ts';

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
-import { takesNothing } from '../../../src/orders/order.ts';
+import { takesNothing } from '../../../src/orders/merging/order.ts';
 import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
 import type { PlatformKind } from '../../outbox/stock-model.ts';
 import { inMemory } from './in-memory.ts';

@@ -48,7 +48,7 @@ CREATE TABLE orders (
   -- Event at which only the order of the lines last changed; NULL: none did.
   numbers_seq INTEGER,
   sums_differ INTEGER,
-  -- How well each value is known: a digit for each, as src/orders/merge.ts writes them.
+  -- How well each value is known: a digit for each, as src/orders/merging/merge.ts writes them.
   evidence TEXT NOT NULL,
   payload_source TEXT NOT NULL,
   payload_at TEXT,

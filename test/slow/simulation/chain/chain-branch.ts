@@ -2,8 +2,8 @@ import type { Services } from '../../../../src/app/services.ts';
 import { silentLog } from '../../../../src/core/log.ts';
 import { BranchFollower } from '../../../../src/link/branch.ts';
 import type { BranchLink } from '../../../../src/link/link.ts';
-import { compileSpellings } from '../../../../src/orders/field-aliases.ts';
-import type { SubmittedChange } from '../../../../src/outbox/change.ts';
+import { compileSpellings } from '../../../../src/orders/merging/field-aliases.ts';
+import type { SubmittedChange } from '../../../../src/outbox/intake/change.ts';
 import { ChainStore } from './chain-store.ts';
 import type { ChainWorld, Place } from './chain-world.ts';
 

@@ -2,7 +2,7 @@ import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { hasCode } from '../../../../src/core/errors.ts';
 import type { Random } from '../../../../src/core/time.ts';
-import { SEQ_JUMP } from '../../../../src/orders/order.ts';
+import { SEQ_JUMP } from '../../../../src/orders/merging/order.ts';
 import { drawChance, drawFrom, drawInt } from '../../../../src/sandbox/draws.ts';
 import { chanceFor } from '../profile.ts';
 import { SimulatedBranch } from './chain-branch.ts';

@@ -1,6 +1,6 @@
 import type { Random } from '../../../../src/core/time.ts';
-import { takesNothing } from '../../../../src/orders/order.ts';
-import type { SubmittedChange } from '../../../../src/outbox/change.ts';
+import { takesNothing } from '../../../../src/orders/merging/order.ts';
+import type { SubmittedChange } from '../../../../src/outbox/intake/change.ts';
 import { drawInt } from '../../../../src/sandbox/draws.ts';
 import type { SimulatedBranch } from './chain-branch.ts';
 

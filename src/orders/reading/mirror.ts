@@ -1,0 +1,178 @@
+import type Database from 'better-sqlite3';
+import { type Clock, isoUtc } from '../../core/time.ts';
+import type { Role } from '../../db/migrate.ts';
+import { walBytes } from '../../db/sqlite.ts';
+import { LockMonitor, WalMaintenance } from '../../db/wal.ts';
+import { compileSpellings, type ExtraSpellings, type OrderSpellings } from '../merging/field-aliases.ts';
+import type { StatusWords } from '../merging/field-values.ts';
+import { judgeHeldAgain, mayJudgeHeldAgain } from '../merging/held-again.ts';
+import { ListedOrders } from '../merging/listed-orders.ts';
+import type { ImportOptions, ImportReport, IncomingEntry, OrderSink, SaveOutcome } from '../merging/order.ts';
+import { mergeOrder } from '../merging/order-rows.ts';
+import { LinePlaces } from '../merging/placed-lines.ts';
+import { OrderImport } from '../receiving/order-import.ts';
+import { PollStore } from '../receiving/poll-store.ts';
+import { quarantine } from '../receiving/quarantine.ts';
+import { QuarantineStore } from '../receiving/quarantine-store.ts';
+import { CustomerStore } from './customer-store.ts';
+import { HealthStore, setFreshness } from './health-store.ts';
+import { MirrorFile, type SeqMemory } from './mirror-file.ts';
+import { OrderStore } from './order-store.ts';
+
+/** Shortest pause between two writes of the webhooks' freshness, so that a burst does not write it each time. */
+const FRESHNESS_EVERY_MS = 1_000;
+
+interface MirrorOptions {
+  /** Path of `mirror.db`. */
+  path: string;
+  clock: Clock;
+  /** Unix group, by name or number, that may read the mirror. If left out, the directory's group may read it. */
+  group?: string | undefined;
+  /** Role whose tables the mirror gets, if it has not them yet. */
+  role?: Role | undefined;
+  /** Remembers the feed's seq of earlier mirrors. Without it, a new mirror's feed begins at 1. */
+  feed?: SeqMemory;
+  /** True to open for reading only. Nothing is created, migrated or written. */
+  readonly?: boolean;
+  /** Further names of fields, from the configuration. */
+  spellings?: ExtraSpellings;
+  /** Words of the platform for statuses of the document, from the configuration. */
+  statuses?: StatusWords;
+  /** Time zone in which times without a zone are read. If left out, such times are unreadable. */
+  timezone?: string | undefined;
+  /** Path of the list of orders in an answer. If empty, the list is searched for. */
+  listPath?: string;
+}
+
+/** Opens the mirror; creates the file or migrates its schema. Throws `storage-…`. */
+export function openMirror(options: MirrorOptions): Mirror {
+  return new Mirror(options);
+}
+
+/** The mirror of orders. Other slices, which have tables in the same file, use `read` and `write`. */
+export class Mirror implements OrderSink {
+  readonly orders: OrderStore;
+  readonly polls: PollStore;
+  readonly listed: ListedOrders;
+  readonly customers: CustomerStore;
+  readonly quarantine: QuarantineStore;
+  readonly health: HealthStore;
+  readonly #file: MirrorFile;
+  readonly #lockWatch: LockMonitor;
+  readonly #import: OrderImport;
+  readonly #spellings: OrderSpellings;
+  #webhookFreshMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: MirrorOptions) {
+    const {
+      path,
+      clock,
+      group,
+      readonly = false,
+      spellings = {},
+      statuses = {},
+      timezone,
+      listPath = '',
+      feed,
+      role,
+    } = options;
+    this.#file = new MirrorFile({
+      path,
+      clock,
+      readonly,
+      group,
+      feed,
+      role,
+      onWritten: (db) => {
+        walMaintenance.checkpoint(db);
+        this.#lockWatch.free();
+      },
+      onLocked: () => {
+        this.#lockWatch.locked();
+        this.health.notifyUnwritten();
+      },
+    });
+    this.health = new HealthStore(this.#file);
+    const alarms = this.health;
+    const walMaintenance = new WalMaintenance({ path, clock, alarms });
+    this.#lockWatch = new LockMonitor({ path, clock, alarms, tryAgain: () => alarms.flush() });
+    this.#spellings = compileSpellings(spellings, timezone, statuses);
+    this.#import = new OrderImport({ file: this.#file, spellings, statuses, timezone, listPath });
+    this.orders = new OrderStore(this.#file);
+    this.polls = new PollStore(this.#file, () => this.health.freshness());
+    this.listed = new ListedOrders(this.#file);
+    this.quarantine = new QuarantineStore(this.#file);
+    this.customers = new CustomerStore({
+      file: this.#file,
+      spellings: this.#spellings,
+      vacuum: () => this.#import.vacuum(),
+    });
+  }
+
+  /** Runs one or a few short reads without a transaction. */
+  read<T>(action: (db: Database.Database) => T): T {
+    return this.#file.read(action);
+  }
+
+  /** Runs one durable transaction. `action` may run several times, each time from the start. */
+  write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
+    return this.#file.write(action, signal);
+  }
+
+  async save(entries: readonly IncomingEntry[]): Promise<SaveOutcome[]> {
+    if (entries.length === 0) return [];
+    const { clock } = this.#file;
+    const nowMs = clock.monotonicMs();
+    const isFresh =
+      nowMs - this.#webhookFreshMs >= FRESHNESS_EVERY_MS &&
+      entries.some((entry) => entry.kind === 'order' && entry.observation.source === 'webhook');
+    const outcomes = await this.#file.write((db) => {
+      const now = isoUtc(clock.nowMs());
+      const came = { subject: 'orders.webhook', state: 'ok', message: '' } as const;
+      if (isFresh) setFreshness(db, { ...came, lastOkAt: now, lastTryAt: now });
+      const places = new LinePlaces(db);
+      return entries.map((entry) => this.#keepOne(db, entry, places));
+    });
+    if (isFresh) this.#webhookFreshMs = nowMs;
+    return outcomes;
+  }
+
+  #keepOne(db: Database.Database, entry: IncomingEntry, places: LinePlaces): SaveOutcome {
+    if (entry.kind === 'unreadable') {
+      quarantine(db, entry.unreadable);
+      return 'quarantined';
+    }
+    return mergeOrder(db, entry.observation, this.#spellings, null, { places });
+  }
+
+  /**
+   * Mirrors a whole answer of GET /order/all without delaying callbacks. A large `body` is transferred to another
+   * thread, which leaves the array empty.
+   */
+  importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
+    return this.#import.importAnswer(body, options);
+  }
+
+  /** Judges callbacks again that wait while polls are silent. Returns the ids of the orders that this changed. */
+  async judgeHeldAgain(): Promise<string[]> {
+    const nowMs = this.#file.clock.nowMs();
+    if (!this.#file.read((db) => mayJudgeHeldAgain(db, nowMs))) return [];
+    return this.#file.write((db) => judgeHeldAgain(db, this.#spellings, nowMs));
+  }
+
+  /** Returns the size of the write-ahead log in bytes. */
+  walBytes(): number {
+    return walBytes(this.#file.path);
+  }
+
+  /**
+   * Stops a running import between two transactions, writes pending reports, and closes. The file stays readable for
+   * others.
+   */
+  async close(): Promise<void> {
+    this.#lockWatch.close();
+    await this.#import.stop();
+    await this.health.flush();
+    this.#file.close();
+  }
+}

@@ -1,0 +1,74 @@
+import type Database from 'better-sqlite3';
+import type { Branch } from '../../catalog/product.ts';
+import { type Clock, isoUtc } from '../../core/time.ts';
+import { sqlOf } from '../../db/sqlite.ts';
+
+/** Stores signs of life of each store's POS in the mirror, one row an hour. Acknowledgements are noted by a trigger, as signs of which no hour is learned. */
+
+/** Time for which hours are stored: the weeks by which a silence is judged, and one more. */
+const KEPT_MS = 4 * 7 * 24 * 3_600_000;
+/** Time between two notes of one store, so that a POS that calls each second does not write each second. */
+const NOTE_EVERY_MS = 60_000;
+
+/** Notes a sign of life of a store's POS, in the caller's transaction. `store` is '' if the sign names none. */
+function notePosSign(db: Database.Database, store: string, at: string): void {
+  const sql = 'INSERT OR REPLACE INTO pos_signs (store, hour, last_at) VALUES (?, ?, ?)';
+  sqlOf(db).run(sql, store, at.slice(0, 13), at);
+}
+
+/** Returns the signs of each store. The two ids of one branch are one store; with one branch, so is all. */
+export function posSigns(
+  db: Database.Database,
+  branches: readonly Branch[],
+): { store: string; lastAt: string; hours: Set<string> }[] {
+  const rows = sqlOf(db).rows<{ store: string; hour: string; lastAt: string; isRegular: number }>(
+    'SELECT store, hour, last_at AS lastAt, is_regular AS isRegular FROM pos_signs ORDER BY last_at',
+  );
+  const found = new Map<string, { store: string; lastAt: string; hours: Set<string> }>();
+  for (const { store: id, hour, lastAt, isRegular } of rows) {
+    const branch =
+      branches.length === 1
+        ? branches[0]
+        : branches.find(({ subsidiaryId, externalId }) => id === subsidiaryId || id === externalId);
+    const store = branch ? (branch.externalId ?? branch.subsidiaryId ?? '') : id;
+    const known = found.get(store) ?? { store, lastAt, hours: new Set() };
+    known.lastAt = lastAt;
+    if (isRegular === 1) known.hours.add(hour);
+    found.set(store, known);
+  }
+  return [...found.values()];
+}
+
+/** Notes signs of life that come through the inbox, the API and commands. */
+export class PosLife {
+  readonly #mirror: { write<T>(action: (db: Database.Database) => T): Promise<T> };
+  readonly #clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
+  readonly #notedMs = new Map<string, number>();
+
+  constructor(
+    mirror: { write<T>(action: (db: Database.Database) => T): Promise<T> },
+    clock: Pick<Clock, 'nowMs' | 'monotonicMs'>,
+  ) {
+    this.#mirror = mirror;
+    this.#clock = clock;
+  }
+
+  /** Notes a sign of each of these stores, at most once a minute. An error is ignored, because the next sign follows. */
+  async note(stores: Iterable<string>): Promise<void> {
+    const monoMs = this.#clock.monotonicMs();
+    const due = [...new Set(stores)].filter(
+      (store) => monoMs - (this.#notedMs.get(store) ?? Number.NEGATIVE_INFINITY) >= NOTE_EVERY_MS,
+    );
+    if (due.length === 0) return;
+    for (const store of due) this.#notedMs.set(store, monoMs);
+    const nowMs = this.#clock.nowMs();
+    const at = isoUtc(nowMs);
+    const before = isoUtc(nowMs - KEPT_MS).slice(0, 13);
+    await this.#mirror
+      .write((db) => {
+        for (const store of due) notePosSign(db, store, at);
+        sqlOf(db).run('DELETE FROM pos_signs WHERE hour < ?', before);
+      })
+      .catch(() => undefined);
+  }
+}

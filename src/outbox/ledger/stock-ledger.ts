@@ -1,0 +1,544 @@
+import type Database from 'better-sqlite3';
+import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
+import type { StockChangeItem } from '../../platform/schemas.ts';
+import type { ChangeBody, OutboxChange } from '../intake/change.ts';
+import { countTime } from '../intake/counted-at.ts';
+
+/** One stock, as a row of the view `stock_ledger`. */
+export interface LedgerStock {
+  sku: string;
+  subsidiaryId: string;
+  countedSeq: number;
+  countedVersion: number;
+  /** When it was counted, in milliseconds: as the POS said, else when the count was handed over (`handedMs`). */
+  countedMs: number;
+  handedMs: number;
+  /** Change with the last count. */
+  changeId: number;
+  /** The ids by which the platform knows the stock. */
+  address: Omit<StockChangeItem, 'qty'>;
+  callId: number | null;
+  callQty: number | null;
+  callSeq: number | null;
+  /** The platform's quantity when the call was sent; null if unknown. */
+  callHadQty: number | null;
+  attempts: number;
+  countedQty: number;
+  /** Pieces of orders that the count cannot include. */
+  reservedQty: number;
+  /** Pieces of orders that have not arrived yet, found by reading the platform's quantity. */
+  unheardQty: number;
+  /** Safety stock: pieces that are never offered. */
+  safetyQty: number;
+  /**
+   * Quantity that the platform should have: the count, less pieces of orders that it cannot include, less the safety
+   * stock; at least 0. Example: counted 10, ordered 2, safety stock 1 → 7.
+   */
+  wantedQty: number;
+  /** Quantity that the platform has now by its own calculation; null if unknown. */
+  expectedQty: number | null;
+  /** Pieces ordered since the platform's quantity was confirmed. */
+  orderedQty: number;
+  confirmedSeq: number;
+  /** Time of the platform quantity's last confirmation, in milliseconds by this machine's clock. */
+  confirmedMs: number;
+  show: boolean | null;
+  /** Whether the stock's branch subtracts pieces of unbooked orders from its counts. */
+  holds: boolean;
+  /** See `OutboxChange`. */
+  named: string | null;
+}
+
+/** The key of a stock: a sku in one branch. */
+export type StockKey = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
+
+type StockRow = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
+  address: string;
+  show: number | null;
+  holds: number;
+  showUncertain: number | null;
+};
+
+/** Returns the key of a stock as a target of the outbox. */
+export function stockTarget({ sku, subsidiaryId }: StockKey): string {
+  return `sku:${sku}@${subsidiaryId}`;
+}
+
+const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion, counted_ms AS countedMs, handed_ms AS handedMs,
+  change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
+  counted_qty AS countedQty, reserved_qty AS reservedQty, unheard_qty AS unheardQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
+  ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, named, show,
+  show_uncertain AS showUncertain`;
+
+/** SQL for whether the branch of a row of `stock_counts` holds back. */
+export const HOLDS =
+  "EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))";
+
+const LEDGER = `
+  SELECT ${COLUMNS} FROM stock_ledger`;
+/**
+ * The plus stops SQLite from planning the view again for each stock, which takes fifty times as long as the query.
+ */
+const OF_PLACE = 'WHERE sku = +? AND subsidiary_id = +?';
+/**
+ * SQL for stocks that must be judged: without a newer count in the queue or in a call, and with a last count that the
+ * platform did not refuse.
+ */
+const DUE = `
+  FROM stock_counts n INDEXED BY stock_counts_dirty
+  WHERE n.dirty = 1 AND n.call_id IS NULL AND n.counted_version > n.refused_version
+    AND NOT EXISTS (SELECT 1 FROM outbox o INDEXED BY outbox_waiting WHERE o.kind = 'stock'
+      AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
+const nextDirty = (after: string) =>
+  `SELECT min(subsidiary_id) FROM stock_counts INDEXED BY stock_counts_dirty WHERE dirty = 1 ${after}`;
+/** SQL for the branches with stocks marked `dirty`. It finds each branch by one step in the index. */
+const DIRTY_BRANCHES = `
+  WITH RECURSIVE dirty_in (branch) AS (
+    SELECT (${nextDirty('')})
+    UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
+  SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
+
+/** A number that is larger than the number of orders of any stock. */
+const MANY = 10_000;
+/** Maximum number of rejected changes among which those of unknown products are searched, the newest first. */
+const UNKNOWN_MAX = 500;
+/**
+ * SQL for whether a change with an unknown id was refused before the stock's last count. Then the id belongs to
+ * another product, because the POS counted this product under a different id later.
+ */
+const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
+  (SELECT counted_version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
+const HANDED_VERSION = `SELECT max(version) FROM (
+  SELECT counted_version AS version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
+  UNION ALL SELECT version FROM given_up_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
+  UNION ALL SELECT version FROM outbox INDEXED BY outbox_waiting
+    WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NULL
+  UNION ALL SELECT version FROM outbox INDEXED BY outbox_held
+    WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NOT NULL
+  UNION ALL SELECT version FROM outbox INDEXED BY outbox_sending
+    WHERE kind = 'stock' AND conflict_key = @target AND state = 'sending'
+  UNION ALL SELECT version FROM outbox INDEXED BY outbox_rejected_target
+    WHERE kind = 'stock' AND target = @target AND state = 'rejected'
+  UNION ALL SELECT version FROM outbox u INDEXED BY outbox_unresolved
+    WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock' AND branch IN ('', @subsidiaryId)
+      AND NOT EXISTS (SELECT 1 FROM outbox e INDEXED BY outbox_rejected_target WHERE e.kind = 'stock'
+        AND e.target = u.target AND e.state = 'rejected' AND ${isOlderThanCount('e')})
+  UNION ALL SELECT version FROM (SELECT * FROM outbox INDEXED BY outbox_rejected
+    WHERE state = 'rejected' ORDER BY change_id DESC LIMIT ${UNKNOWN_MAX}) u
+    WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
+
+/**
+ * Writes the last count of each stock (`stock_counts`), and reads the view `stock_ledger`, which computes the wanted
+ * quantity and the platform's expected one. The caller opens the transaction.
+ */
+export class StockLedger {
+  readonly #sql: Sql;
+
+  constructor(db: Database.Database) {
+    this.#sql = sqlOf(db);
+  }
+
+  /** Stores a queued count that is about to be judged. It replaces the last count of the stock if it is newer. */
+  count(
+    {
+      asOfSeq,
+      version,
+      changeId,
+      countedAt,
+      handedAt,
+      named,
+    }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId' | 'countedAt' | 'handedAt' | 'named'>,
+    { sku, subsidiaryId }: StockKey,
+    { qty, show: _show, ...address }: StockChangeItem,
+  ): LedgerStock {
+    this.#sql.run(
+      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, handed_ms, change_id, address, named)
+       VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @countedMs, @handedMs, @changeId, @address, @named)
+       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
+         counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
+         counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
+         change_id = excluded.change_id, address = excluded.address, named = excluded.named
+         WHERE excluded.counted_version >= stock_counts.counted_version`,
+      {
+        sku,
+        subsidiaryId,
+        qty,
+        asOfSeq,
+        version,
+        changeId,
+        address: JSON.stringify(address),
+        named,
+        countedMs: Date.parse(countTime({ countedAt, handedAt })) || 0,
+        handedMs: Date.parse(handedAt) || 0,
+      },
+    );
+    return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
+  }
+
+  /** Returns the stock; undefined if it was never counted. */
+  ofStock({ sku, subsidiaryId }: StockKey): LedgerStock | undefined {
+    return this.#stocks(OF_PLACE, sku, subsidiaryId)[0];
+  }
+
+  /** Returns the counted stocks of a product. */
+  ofSku(sku: string): LedgerStock[] {
+    return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
+  }
+
+  /**
+   * Deletes an order's steps. Pieces that a count cannot include are subtracted from the count first: counted 10,
+   * ordered 2 → 8.
+   */
+  foldOrder(orderId: string): void {
+    const places = this.#sql.rows<StockKey>(
+      'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps WHERE order_id = ?',
+      orderId,
+    );
+    const before = places.flatMap((place) => this.ofStock(place) ?? []);
+    this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
+    for (const stock of before) {
+      const qty = stock.reservedQty - (this.ofStock(stock)?.reservedQty ?? 0);
+      if (qty > 0)
+        this.#set(stock, 'counted_qty = max(min(0, counted_qty), round(counted_qty - @qty, 9))', { qty });
+    }
+  }
+
+  /**
+   * Deletes the last count, because a person asked for it; the steps of orders stay. The platform's quantity is left
+   * alone until the next count. Returns false if there is no count or a call is sending it.
+   */
+  forget({ sku, subsidiaryId }: StockKey): boolean {
+    const which = 'WHERE sku = ? AND subsidiary_id = ?';
+    const count = `DELETE FROM stock_counts ${which} AND call_id IS NULL`;
+    if (this.#sql.run(count, sku, subsidiaryId).changes === 0) return false;
+    this.#sql.run(`DELETE FROM stock_differences ${which}`, sku, subsidiaryId);
+    return true;
+  }
+
+  /** Number of stocks with a count. */
+  get size(): number {
+    return this.#sql.value('SELECT count(*) FROM stock_counts') ?? 0;
+  }
+
+  /** Returns the last count of each stock as submitted, by target key. */
+  counts(): Map<string, number> {
+    const rows = this.#sql.rows<StockKey & { qty: number }>(
+      'SELECT sku, subsidiary_id AS subsidiaryId, counted_qty AS qty FROM stock_counts',
+    );
+    return new Map(rows.map(({ qty, ...place }) => [stockTarget(place), qty]));
+  }
+
+  /**
+   * Whether a call is sending the stock. It reads the table and not the view, because the view adds up orders for
+   * each count.
+   */
+  isUnderWay({ sku, subsidiaryId }: StockKey): boolean {
+    const text = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL';
+    return this.#sql.value(text, sku, subsidiaryId) !== undefined;
+  }
+
+  /** Returns about `limit` stocks that must be judged and have no waiting count, equally many of each branch. */
+  dirty(limit: number): LedgerStock[] {
+    const branches = this.#sql.values<string>(DIRTY_BRANCHES);
+    const share = Math.ceil(limit / Math.max(1, branches.length));
+    const text = `SELECT n.sku, n.subsidiary_id AS subsidiaryId ${DUE} AND n.subsidiary_id = +? LIMIT +?`;
+    const places = branches.flatMap((branch) => this.#sql.rows<StockKey>(text, branch, share));
+    return places.flatMap(({ sku, subsidiaryId }) => this.#stocks(OF_PLACE, sku, subsidiaryId));
+  }
+
+  /** Returns the number of stocks that `dirty` would return, counted up to `limit`. */
+  countDirty(limit: number): number {
+    return this.#sql.value(`SELECT count(*) FROM (SELECT 1 ${DUE} LIMIT +?)`, limit) ?? 0;
+  }
+
+  /** Records that the stock needs no call: the platform has the wanted quantity, or the stock no longer exists. */
+  markSettled(stock: StockKey): void {
+    this.#set(stock, 'dirty = 0');
+  }
+
+  /**
+   * Records the call that sends the stock, the change that carries it, which may be older than the count, and the
+   * quantity sent.
+   */
+  markSent(
+    stock: StockKey,
+    call: { callId: number; changeId: number; qty: number; orderSeq: number; hadQty: number | null },
+  ): void {
+    const columns =
+      'call_id = @callId, change_id = @changeId, call_qty = @qty, call_seq = @orderSeq, call_had_qty = @hadQty, dirty = 0';
+    this.#set(stock, columns, call);
+  }
+
+  /** Returns the stock that a call is sending for a change. */
+  ofCall(callId: number, changeId: number): LedgerStock | undefined {
+    return this.#stocks('WHERE call_id = +? AND change_id = +?', callId, changeId)[0];
+  }
+
+  settle(stock: LedgerStock, state: 'done' | 'rejected' | 'retry'): void {
+    if (state === 'done') this.#set(stock, 'call_id = NULL, attempts = 0');
+    else if (state === 'retry') this.#set(stock, 'call_id = NULL, attempts = attempts + 1, dirty = 1');
+    else {
+      this.#set(
+        stock,
+        'call_id = NULL, attempts = 0, dirty = 0, refused_version = max(refused_version, @countedVersion)',
+        {
+          countedVersion: stock.countedVersion,
+        },
+      );
+    }
+  }
+
+  /** Returns the stocks that a call is sending; after a crash, those of the dead process. */
+  underWay(): LedgerStock[] {
+    return this.#stocks('WHERE call_id IS NOT NULL');
+  }
+
+  /** Gives up a change's count, because a person decided so. It is never sent. */
+  giveUp(changeId: number): void {
+    const text =
+      'UPDATE stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
+    this.#sql.run(text, changeId);
+    this.#sql.run(
+      `INSERT INTO given_up_counts (sku, subsidiary_id, version)
+       SELECT sku, subsidiary_id, version FROM outbox
+         WHERE change_id = @changeId AND kind = 'stock' AND sku IS NOT NULL AND subsidiary_id IS NOT NULL
+       ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`,
+      { changeId },
+    );
+  }
+
+  /**
+   * Returns the version of the newest submission of a stock, even if it was refused; 0 if there is none. A submission
+   * with an unknown id may mean any stock of its branch, except stocks counted after that id was first refused.
+   */
+  handedVersion(stock: StockKey): number {
+    const { sku, subsidiaryId } = stock;
+    return this.#sql.value(HANDED_VERSION, { sku, subsidiaryId, target: stockTarget(stock) }) ?? 0;
+  }
+
+  /** Returns the orders that a stock's count does not include, oldest first. */
+  reservedBy({ sku, subsidiaryId }: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
+    return this.#sql.rows(
+      `SELECT r.order_id AS orderId, r.code FROM stock_steps s JOIN orders r USING (order_id)
+           JOIN stock_counts c USING (sku, subsidiary_id)
+         WHERE s.sku = +? AND s.subsidiary_id = +?
+         GROUP BY s.order_id HAVING sum(s.qty) > 0
+           AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version
+             AND NOT (s.booked_ms > c.counted_ms AND s.booked_ms < c.handed_ms), 0)
+             OR coalesce(s.held_until_ms <= c.counted_ms, 0))))
+         ORDER BY min(s.seq) LIMIT +?`,
+      ...[sku, subsidiaryId, limit],
+    );
+  }
+
+  #stocks(which: string, ...params: unknown[]): LedgerStock[] {
+    return this.#sql
+      .rows<StockRow>(`${LEDGER} ${which}`, ...params)
+      .map(({ address, showUncertain, show, holds, ...row }) => ({
+        ...row,
+        holds: holds === 1,
+        address: JSON.parse(address) as LedgerStock['address'],
+        show: showUncertain === 0 ? fromBit(show) : null,
+      }));
+  }
+
+  #set({ sku, subsidiaryId }: StockKey, columns: string, values: Record<string, number | null> = {}): void {
+    const where = 'sku = @sku AND subsidiary_id = @subsidiaryId';
+    this.#sql.run(`UPDATE stock_counts SET ${columns} WHERE ${where}`, { sku, subsidiaryId, ...values });
+  }
+}
+
+/**
+ * Returns the target keys of stocks whose quantity in the mirror may differ from the platform's: a change is on its
+ * way, orders arrived after the confirmation, orders are unbooked in a branch that holds back, or the stock must be
+ * judged. A count of such a stock is never skipped as unchanged. Must be called after the order feed was followed.
+ */
+export function unsettledStocks(db: Database.Database): Set<string> {
+  const sql = sqlOf(db);
+  // Each part of the query uses its own index, because settled changes stay in the table for a month.
+  const keys = new Set(
+    sql.values<string>(`
+      SELECT target FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NULL
+      UNION ALL SELECT target FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NOT NULL
+      UNION ALL SELECT target FROM outbox WHERE kind = 'stock' AND state = 'sending'`),
+  );
+  const add = (places: readonly StockKey[]) => {
+    for (const place of places) keys.add(stockTarget(place));
+  };
+  const unresolved = sql.values<string>(`
+    SELECT body FROM outbox WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock'`);
+  for (const text of unresolved) add(placesNamed(sql, JSON.parse(text) as ChangeBody));
+  add(
+    sql.rows<StockKey>(
+      `SELECT DISTINCT t.sku, t.subsidiary_id AS subsidiaryId
+       FROM stock_steps t LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)
+       WHERE t.seq > coalesce(k.confirmed_seq, 0) OR (t.booked_version IS NULL AND t.qty <> 0
+         AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', t.subsidiary_id)))
+       UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1`,
+    ),
+  );
+  // An item without an id and with an unknown name may be any product, and so may an order from before the ledger
+  // began.
+  const from = sql.value(`
+    SELECT max((SELECT value FROM marks WHERE name = 'ledger.from'), coalesce(
+      (SELECT max(seq) FROM ledger_orders WHERE is_unplaced = 1), 0))`);
+  if (from !== undefined && from > 0) {
+    const before = 'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_beliefs WHERE confirmed_seq < ?';
+    add(sql.rows<StockKey>(before, from));
+  }
+  return keys;
+}
+
+/** Returns every stock that the ids of a change may mean. */
+function placesNamed(sql: Sql, body: ChangeBody): StockKey[] {
+  const byId = body.externalId === undefined ? [] : placesOfId(sql, body.externalId);
+  const bySku =
+    'sku' in body && body.sku !== undefined
+      ? sql.rows<StockKey>(
+          'SELECT sku, subsidiary_id AS subsidiaryId FROM stocks WHERE sku = ?',
+          String(body.sku),
+        )
+      : [];
+  return [...bySku, ...byId];
+}
+
+// Without the plus before a parameter, here and in reservations.ts, SQLite plans the statement again for each value,
+// which takes ten times as long as the query.
+const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
+  .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = +?`)
+  .join(' UNION ');
+
+/** Returns every stock that has the externalId in one of the three mapping fields. */
+export function placesOfId(sql: Sql, externalId: string): StockKey[] {
+  return sql.rows(PLACES_OF_ID, externalId, externalId, externalId);
+}
+
+/** A rule of the safety stock, which keeps the last pieces of a shop from being offered online. */
+export interface SafetyRule {
+  /** Product of the rule; null for every product. */
+  sku: string | null;
+  /** Branch of the rule; null for every branch. */
+  subsidiaryId: string | null;
+  qty: number;
+}
+
+type SafetyScope = Pick<SafetyRule, 'sku' | 'subsidiaryId'>;
+
+/** A rule that is probably a mistake: nothing can be sold of any of its stocks, or it applies to no known stock. */
+interface OddRule extends SafetyRule {
+  /** Highest count among the stocks of the rule; null if none of them was counted. */
+  highestQty: number | null;
+}
+
+/** Returns words for the stocks that a rule covers. */
+export function safetyName({ sku, subsidiaryId }: SafetyScope): string {
+  const what = sku === null ? 'every product' : `sku ${sku}`;
+  return subsidiaryId === null ? what : `${what} in branch ${subsidiaryId}`;
+}
+
+/** Returns the quantity less the safety stock, at least 0. */
+export function lessSafety(qty: number, safetyQty: number): number {
+  // Rounds decimal fractions (weights), as the view `stock_ledger` does.
+  return Math.max(0, Number((qty - safetyQty).toFixed(9)));
+}
+
+/**
+ * Stores the safety stock in `stock_safety`. The most specific rule applies to a stock: product in branch, then
+ * product, then branch, then all. The view `stock_ledger` subtracts it. A changed rule marks its stocks to be judged
+ * again. The caller opens the transaction.
+ */
+export class SafetyStock {
+  readonly #sql: Sql;
+  readonly #isKept: boolean;
+
+  /** `isKept` is false at a branch of a hub, where rules that were stored earlier no longer apply. */
+  constructor(db: Database.Database, isKept = true) {
+    this.#sql = sqlOf(db);
+    this.#isKept = isKept;
+  }
+
+  /** Replaces the rules for all products, which come from the configuration. */
+  configure(rules: readonly SafetyRule[]): void {
+    const before = this.list().filter(({ sku }) => sku === null);
+    const isOne = (rule: SafetyRule) => (each: SafetyRule) => each.subsidiaryId === rule.subsidiaryId;
+    for (const rule of before) if (!rules.some(isOne(rule))) this.remove(rule);
+    for (const rule of rules) if (before.find(isOne(rule))?.qty !== rule.qty) this.set(rule);
+  }
+
+  set({ qty, ...place }: SafetyRule): void {
+    this.#sql.run(
+      `INSERT INTO stock_safety (sku, subsidiary_id, qty) VALUES (@sku, @subsidiaryId, @qty)
+       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET qty = excluded.qty`,
+      { ...keyOf(place), qty },
+    );
+    this.#touch(place);
+  }
+
+  /** Deletes a rule. Returns false if there is none. */
+  remove(place: SafetyScope): boolean {
+    const text = 'DELETE FROM stock_safety WHERE sku = @sku AND subsidiary_id = @subsidiaryId';
+    const { changes } = this.#sql.run(text, keyOf(place));
+    this.#touch(place);
+    return changes > 0;
+  }
+
+  /** Returns the rules for all products first, then by product. */
+  list(): SafetyRule[] {
+    return this.#sql.rows<SafetyRule>(`
+      SELECT nullif(sku, '') AS sku, nullif(subsidiary_id, '') AS subsidiaryId, qty
+      FROM stock_safety ORDER BY sku, subsidiary_id`);
+  }
+
+  /** Returns a function that returns a stock's safety quantity. It accepts null for an unknown product or branch. */
+  lookup(): (sku: string | null, subsidiaryId: string | null) => number {
+    const rules = new Map(
+      this.list().map(({ sku, subsidiaryId, qty }) => [JSON.stringify([sku, subsidiaryId]), qty]),
+    );
+    const of = (sku: string | null, subsidiaryId: string | null) =>
+      rules.get(JSON.stringify([sku, subsidiaryId]));
+    if (!this.#isKept || rules.size === 0) return () => 0;
+    return (sku, subsidiaryId) =>
+      of(sku, subsidiaryId) ?? of(sku, null) ?? of(null, subsidiaryId) ?? of(null, null) ?? 0;
+  }
+
+  /**
+   * Returns the safety quantity for a stock change, and the quantity that is offered; undefined if there is no safety
+   * stock.
+   */
+  ofChange(changeId: number): { safetyQty: number; offeredQty: number } | undefined {
+    const row = this.#sql.row<{ sku: string | null; subsidiaryId: string | null; body: string }>(
+      `SELECT sku, subsidiary_id AS subsidiaryId, body FROM outbox WHERE change_id = ? AND kind = 'stock'`,
+      changeId,
+    );
+    if (!row) return undefined;
+    const { qty = 0 } = JSON.parse(row.body) as { qty?: number };
+    const safetyQty = this.lookup()(row.sku, row.subsidiaryId);
+    return safetyQty > 0 && qty > 0 ? { safetyQty, offeredQty: lessSafety(qty, safetyQty) } : undefined;
+  }
+
+  /** Returns rules by which nothing can be sold, probably by mistake, and rules that apply to no known stock. */
+  odd(): OddRule[] {
+    return this.#sql.rows<OddRule>(`
+      SELECT sku, subsidiaryId, qty, highestQty FROM (
+        SELECT nullif(f.sku, '') AS sku, nullif(f.subsidiary_id, '') AS subsidiaryId, f.qty,
+          (SELECT max(n.counted_qty) FROM stock_counts n
+            WHERE f.sku IN ('', n.sku) AND f.subsidiary_id IN ('', n.subsidiary_id)) AS highestQty,
+          EXISTS (SELECT 1 FROM stocks k
+            WHERE f.sku IN ('', k.sku) AND f.subsidiary_id IN ('', k.subsidiary_id)) AS isKnown
+        FROM stock_safety f WHERE f.qty > 0)
+      WHERE highestQty <= qty OR isKnown = 0`);
+  }
+
+  #touch(place: SafetyScope): void {
+    this.#sql.run(
+      `UPDATE stock_counts SET dirty = 1
+       WHERE @sku IN ('', sku) AND @subsidiaryId IN ('', subsidiary_id)`,
+      keyOf(place),
+    );
+  }
+}
+
+/** Returns the scope as stored in the table: `''` stands for every product or branch. */
+function keyOf({ sku, subsidiaryId }: SafetyScope): { sku: string; subsidiaryId: string } {
+  return { sku: sku ?? '', subsidiaryId: subsidiaryId ?? '' };
+}
