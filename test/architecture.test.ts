@@ -143,7 +143,7 @@ const DOORS: Record<string, readonly string[]> = {
     'verdict',
   ],
   link: [
-    ...['assign', 'branch', 'branch-status', 'hub', 'link', 'nats'],
+    ...['assign', 'branch', 'branch-status', 'hub', 'link', 'link-freshness', 'nats'],
     'server-config',
     ...['server-file', 'server-look', 'ways'],
   ],

@@ -129,7 +129,7 @@ async function reportingLinkDown<T>({ mirror }: Services, made: Promise<T>): Pro
   try {
     return await made;
   } catch (error) {
-    const { reportLinkDown } = await import('../link/hub.ts');
+    const { reportLinkDown } = await import('../link/link-freshness.ts');
     reportLinkDown(mirror, error);
     throw error;
   }

@@ -28,7 +28,6 @@ import {
   requeue,
   waitingUp,
 } from './branch-upload.ts';
-import { LinkFreshness } from './hub.ts';
 import {
   type BranchLink,
   CHANGES_ANSWER,
@@ -40,6 +39,7 @@ import {
   REFUSAL,
   refusalOf,
 } from './link.ts';
+import { LinkFreshness } from './link-freshness.ts';
 
 const HELLO_EVERY_MS = 30_000;
 /** Interval at which a missing snapshot is requested again. */
@@ -87,6 +87,16 @@ export interface BranchOptions {
 /**
  * The branch's side of the link: applies the hub's feed to the branch's mirror and uploads the changes of its
  * POS.
+ *
+ * Its states:
+ * - starting: the hub has not answered this process yet, so no event has a number and nothing is applied
+ * - following: entries are applied in the order of their numbers, up to the leased number of events
+ * - with a gap: entries are missing; they are awaited for `GAP_MAX_MS`, then a snapshot is asked for
+ * - awaiting a snapshot: it is asked for every `WISH_EVERY_MS` until it begins
+ * - down: the hub does not answer; changes of the POS stay here, and it is tried again every `AGAIN_AFTER_MS`
+ * - refused: the hub hears another machine with this branch's key, or has no such branch; nothing is applied or handed
+ *   up, and each hello asks again
+ * - over: the last hello was sent, so that the next process goes on behind its number
  */
 export class BranchFollower {
   readonly #options: BranchOptions;

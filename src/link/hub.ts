@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type Database from 'better-sqlite3';
 import type { FreshnessSubject } from '../core/alarm.ts';
-import { asTillsyncError, failureCode, firstNames, hasCode } from '../core/errors.ts';
+import { asTillsyncError, firstNames } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
@@ -54,6 +54,7 @@ import {
   type Question,
   type Refusal,
 } from './link.ts';
+import { LinkFreshness } from './link-freshness.ts';
 import { MisuseMonitor } from './misuse.ts';
 import { QUESTION_BYTES_MAX, QuestionGate } from './question-gate.ts';
 
@@ -61,8 +62,6 @@ const LOOK_EVERY_MS = 200;
 const AGAIN_AFTER_MS = 2_000;
 const CHECK_EVERY_MS = 15_000;
 const PRUNE_EVERY_MS = 3_600_000;
-/** Outages up to this length are not reported, because a restarting server is back sooner. */
-const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
 /** Silence of a newer machine after which the hub accepts an older machine with the same key again. */
 const REPLACES_AFTER_MS = 300_000;
@@ -95,7 +94,18 @@ export interface HubOptions {
   log: Log;
 }
 
-/** The hub's side of the link: publishes entries to the branches and answers their questions. */
+/**
+ * The hub's side of the link: publishes entries to the branches and answers their questions.
+ *
+ * Its states: unreachable (the nats-server does not answer; entries wait in `feed`, and it is tried again every two
+ * seconds), checking (every 15 s, and first of all: streams and consumers are made, lost entries are marked to be
+ * published again), publishing (entries leave in the order of their numbers, and count as published once the server has
+ * them on its disk), idle (nothing waits; it looks again after `LOOK_EVERY_MS`).
+ *
+ * States of a branch, as the hub sees it: without a feed (it was not invited, was closed, or a rename is to be decided),
+ * heard (the machine that started last with the branch's key), replaced (an older machine with that key, which is
+ * refused until the newer one is silent for `REPLACES_AFTER_MS`), too many questions (refused or dropped by the gate).
+ */
 export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
@@ -505,36 +515,4 @@ function hasFeed({ renamedFrom }: FeedBranch): boolean {
 
 function refusal(code: Refusal['code'], message: string, hint?: string): string {
   return JSON.stringify({ refused: { code, message, hint } satisfies Refusal });
-}
-
-/** Reports a lost link only after `LINK_PATIENCE_MS`, but a refused key or an invalid configuration at once. */
-export class LinkFreshness {
-  readonly #mirror: Pick<Mirror, 'health'>;
-  readonly #clock: Clock;
-  #sinceMs: number | undefined;
-
-  constructor(mirror: Pick<Mirror, 'health'>, clock: Clock) {
-    this.#mirror = mirror;
-    this.#clock = clock;
-  }
-
-  ok(): void {
-    this.#sinceMs = undefined;
-    this.#mirror.health.ok('hub.link');
-  }
-
-  failed(error: unknown): void {
-    const nowMs = this.#clock.monotonicMs();
-    this.#sinceMs ??= nowMs;
-    const isRefused = hasCode(error, 'link-refused', 'config-invalid');
-    if (!isRefused && nowMs - this.#sinceMs < LINK_PATIENCE_MS) return;
-    reportLinkDown(this.#mirror, error);
-  }
-}
-
-/** Records in the freshness that the link is down, with the reason. */
-export function reportLinkDown({ health }: Pick<Mirror, 'health'>, error: unknown): void {
-  const known = asTillsyncError(error);
-  const text = [known.message, known.hint].filter(Boolean).join(' ');
-  health.report('hub.link', 'failing', text, failureCode(known));
 }

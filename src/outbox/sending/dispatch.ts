@@ -105,6 +105,17 @@ const STOCKS_AT_ONCE = 500;
 /**
  * Claims for one call queued changes, and stocks whose wanted quantity was changed by orders; settles the call. Outbox
  * and mirror change in one transaction.
+ *
+ * States of a change in the outbox:
+ * - pending: it waits; with `held_guard` until a person releases it, otherwise for its turn
+ * - sending: a call has it; a newer value of the same target waits beside it
+ * - done: the platform took it, or had the value already
+ * - rejected: the platform refused it, or no product is known for it; a person decides, or a newer value replaces it
+ * - superseded: a newer value took its place before it was sent, or after its call failed
+ *
+ * States of a counted stock: settled (`dirty` is 0), due (`dirty` is 1: an order, an acknowledgement or a safety stock
+ * changed what is wanted), under way (`call_id` is set), refused (`refused_version` is that of the count: nothing is
+ * sent until it is counted again).
  */
 export class OutboxDispatcher {
   readonly #sql: Sql;

@@ -138,6 +138,17 @@ const ENDPOINTS: Record<ChangeKind, { batch: Endpoint; single: Endpoint }> = {
 /**
  * Sends one kind of changes, one call at a time. Changes are claimed only when a call can be sent at once, so each
  * call has the newest values, with sold-out changes first.
+ *
+ * Its states:
+ * - elsewhere: another process sends; this one looks again after `LOOK_EVERY_MS`
+ * - locked out: changes wait until a person brings new tokens
+ * - idle: nothing waits; it rests until `wake`, or until the next look for changes of other processes
+ * - lingering: changes wait, for at most `lingerMs`, for others that fill their call
+ * - waiting for a place: the rate budget has none yet; a change that comes meanwhile may choose the other endpoint
+ * - looking: scarce stocks are read on the platform, and their changes stay in line until then
+ * - sending: the changes of one call are claimed as `sending`, sent, and settled; a crash leaves them `sending`, and
+ *   the next process puts them back in line
+ * - failing: the call failed as a whole; a pause that grows with each failure ends with the first success
  */
 export class PushLoop {
   readonly #options: PushLoopOptions;
