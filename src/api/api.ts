@@ -19,7 +19,7 @@ export interface LocalApiOptions extends AccessOptions {
   /** Notified when this process may have changed the mirror. */
   changes: ChangeSignal;
   /** Sends test messages to those who are told of alarms, and to a hook, as the daemon sends its own. */
-  receivers?: {
+  receivers: {
     testAlarms(signal: AbortSignal): Promise<z.output<typeof alarmTestResult>[]>;
     testHook(asked: HookTest, signal: AbortSignal): Promise<HookAnswer>;
   };

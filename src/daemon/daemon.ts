@@ -278,7 +278,7 @@ function hookOptions(
 }
 
 /** Returns the functions that send test messages, in the surroundings of the daemon. */
-function receiversOf(options: DaemonOptions, services: Services): NonNullable<LocalApiOptions['receivers']> {
+function receiversOf(options: DaemonOptions, services: Services): LocalApiOptions['receivers'] {
   const { config, secrets, clock } = options;
   const { mirror } = services;
   const given = { config, secrets, env: process.env, version: programVersion(), clock, mirror };

@@ -16,11 +16,19 @@ import { Counters } from '../../src/health/counters.ts';
 import { exposition } from '../../src/health/metrics-format.ts';
 import { type Chain, openChain } from '../link/chain-rig.ts';
 import { product } from '../outbox/outbox-fixture.ts';
+import { NO_RECEIVERS } from '../support/no-receivers.ts';
 import { ROOT } from '../support/workplace.ts';
 
 /** Serves the local API of one store of the chain. */
 async function serve(services: Services, clock: Clock): Promise<(path: string) => Promise<Response>> {
-  const api = localApi({ services, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog });
+  const api = localApi({
+    services,
+    changes: new ChangeSignal(),
+    version: '1.2.3',
+    receivers: NO_RECEIVERS,
+    clock,
+    log: silentLog,
+  });
   const server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [api] });
   const { url } = await server.listen();
   onTestFinished(() => server.close());

@@ -13,6 +13,7 @@ import { keyDigest, type Right } from '../../src/db/api-keys.ts';
 import { inSpanish } from '../../src/health/speech.ts';
 import { openChain } from '../link/chain-rig.ts';
 import { product } from '../outbox/outbox-fixture.ts';
+import { NO_RECEIVERS } from '../support/no-receivers.ts';
 
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5], 'sub-2': ['A', 7] } }]);
 
@@ -20,7 +21,14 @@ const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5], 'sub
 async function serve(services: Services, clock: Clock, access: AccessOptions = {}) {
   const plugin = localApi({
     ...access,
-    ...{ services, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog },
+    ...{
+      services,
+      changes: new ChangeSignal(),
+      version: '1.2.3',
+      receivers: NO_RECEIVERS,
+      clock,
+      log: silentLog,
+    },
   });
   const server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [plugin] });
   const { url } = await server.listen();

@@ -37,6 +37,7 @@ import { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
+import { NO_RECEIVERS } from '../support/no-receivers.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 type LocalServer = ReturnType<typeof createLocalServer>;
@@ -90,7 +91,7 @@ beforeEach(async () => {
 
 function serverWith(access: AccessOptions): LocalServer {
   const rest = { services, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog };
-  const plugins = [localApi({ ...rest, ...access })];
+  const plugins = [localApi({ receivers: NO_RECEIVERS, ...rest, ...access })];
   return createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins });
 }
 

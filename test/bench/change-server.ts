@@ -5,6 +5,7 @@ import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { PosLife } from '../../src/outbox/intake/pos-signs.ts';
 import { OutboxService } from '../../src/outbox/sending/outbox.ts';
+import { NO_RECEIVERS } from '../support/no-receivers.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /**
@@ -38,6 +39,7 @@ const server = createLocalServer({
   log: silentLog,
   plugins: [
     localApi({
+      receivers: NO_RECEIVERS,
       services: {
         config: {
           limits,
