@@ -375,7 +375,7 @@ describe('the daemon', () => {
     const running = invoke(['run'], { env: { ...own, TILLSYNC_LOG_PRETTY: 'false' }, stop });
     await expect
       .poll(async () => (await json(['webhook', 'test'], own)).document, {
-        timeout: 5_000 * Number(process.env.TILLSYNC_SLOW),
+        timeout: 60_000 * Number(process.env.TILLSYNC_SLOW),
       })
       .toMatchObject({
         ok: true,

@@ -129,7 +129,7 @@ export async function openWorkplace(
  * Waits until `condition` holds, checking often; fails with `what` after the deadline. A check that starts a process is
  * repeated less often, because the process that is waited for needs the processor.
  */
-export async function until(what: string, condition: () => boolean | Promise<boolean>, quietMs = 15_000) {
+export async function until(what: string, condition: () => boolean | Promise<boolean>, quietMs = 60_000) {
   const deadlineMs = quietMs * Number(process.env.TILLSYNC_SLOW ?? 1);
   const endMs = performance.now() + deadlineMs;
   for (;;) {

@@ -37,12 +37,10 @@ export interface KnownAck {
 type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
 
 /**
- * Adds a merged order to the feed of its branch, in the transaction of the merge. Branches that had the order before
+ * Adds a merged order to the feed of its branch, in the transaction of the merge; called only if `isFeeding`. Branches that had the order before
  * get it too, so that they learn that it moved or ended. An order of no known branch is recorded as unassigned.
  */
-export function feedOrder(db: Database.Database, merged: () => SentOrder): void {
-  if (!isFeeding(db)) return;
-  const order = merged();
+export function feedOrder(db: Database.Database, order: SentOrder): void {
   const { orderId } = order.reading;
   const branch = branchOf(db, orderId);
   if (branch !== undefined) {

@@ -26,14 +26,19 @@ export function asValue(sent: string | number | boolean | null | undefined): Val
   return typeof sent === 'boolean' ? Number(sent) : (sent ?? null);
 }
 
-/** Weights of what is known of an order. */
+/** Weights of what is known of an order. Those of several values are one text, which has the digit of each. */
 interface Weights {
   /** In the order of `ORDER_FIELDS`. */
-  fields: readonly Weight[];
+  fields: string;
   /** Of the list of lines as a whole: which products, and how many of each. */
   list: Weight;
   /** Of each line, in the order of `LINE_FIELDS`. */
-  lines: readonly (readonly Weight[])[];
+  lines: readonly string[];
+}
+
+/** Returns one of several weights; `NOT_SAID` where there is none. */
+function weightAt(weights: string | undefined, at: number): Weight {
+  return (weights?.[at] ?? NOT_SAID) as Weight;
 }
 
 /** Parts of a line, each with a weight of its own. */
@@ -42,32 +47,30 @@ const QUANTITY_AT = LINE_FIELDS.indexOf('quantity');
 
 /** Returns the text that the column `evidence` has for the weights: a digit for each part, the lines behind the order. */
 export function weightsText({ fields, list, lines }: Weights): string {
-  let text = `${fields.join('')}${list}`;
-  for (const line of lines) text += ` ${line.join('')}`;
-  return text;
+  return [fields + list, ...lines].join(' ');
 }
 
 /** Returns the weights of a reading's values, by name, without those of names that are not guessed. */
 function guessesIn({ fields, list, lines }: Weights): Pick<OrderReading, 'weights' | 'lineWeights'> {
-  const named = (names: readonly string[], weights: readonly Weight[]) =>
+  const named = (names: readonly string[], weights: string) =>
     Object.fromEntries(names.flatMap((name, i) => (weights[i] === NAMED ? [] : [[name, weights[i]]])));
   return {
-    weights: named([...ORDER_FIELDS, 'items'], [...fields, list]),
+    weights: named([...ORDER_FIELDS, 'items'], fields + list),
     lineWeights: lines.map((weights) => named(LINE_FIELDS, weights)),
   };
 }
 
 /** Returns the weights in a text of `weightsText`. */
 export function weightsIn(text: string): Weights {
-  const [order = [], ...lines] = text.split(' ').map((each) => Array.from(each, Number) as Weight[]);
-  return { fields: order.slice(0, -1), list: order.at(-1) ?? NOT_SAID, lines };
+  const [order = '', ...lines] = text.split(' ');
+  return { fields: order.slice(0, -1), list: weightAt(order, order.length - 1), lines };
 }
 
 /** What is known of an order's fields; the weights of an order that is not known yet are all `NOT_SAID`. */
 interface KnownFields {
   /** In the order of `ORDER_FIELDS`. */
   values: readonly Value[];
-  weights: readonly Weight[];
+  weights: string;
 }
 
 /**
@@ -76,21 +79,21 @@ interface KnownFields {
  */
 function believedFields(
   known: KnownFields | undefined,
-  { fields, weights = {} }: Pick<OrderReading, 'fields' | 'weights'>,
+  { fields, weights }: Pick<OrderReading, 'fields' | 'weights'>,
   isWhole = false,
-): { values: Value[]; weights: Weight[] } {
+): { values: Value[]; weights: string } {
   const values: Value[] = [];
-  const believed: Weight[] = [];
+  let believed = '';
   for (let i = 0; i < ORDER_FIELDS.length; i++) {
     const name = ORDER_FIELDS[i] as keyof OrderFields;
     const sent = fields[name];
     const before = known?.values[i] ?? null;
-    const weightBefore = known?.weights[i] ?? NOT_SAID;
-    const weight = sent === undefined ? NOT_SAID : (weights[name] ?? NAMED);
+    const weightBefore = weightAt(known?.weights, i);
+    const weight = sent === undefined ? NOT_SAID : (weights?.[name] ?? NAMED);
     const isTaken =
       sent !== undefined && (isWhole || isBelieved(name, before, weightBefore, sent ?? null, weight));
     values.push(isTaken ? asValue(sent) : before);
-    believed.push(isTaken ? weight : weightBefore);
+    believed += isTaken ? weight : weightBefore;
   }
   return { values, weights: believed };
 }
@@ -127,7 +130,7 @@ interface KnownLines {
 interface Lines {
   items: OrderItem[];
   list: Weight;
-  lines: (readonly Weight[])[];
+  lines: string[];
 }
 
 /**
@@ -164,7 +167,7 @@ function believedLines(
       lines: merged.map(({ weights }) => weights),
     };
   }
-  const filled = { items: [...before], list, lines: before.map((_, i) => lines[i] ?? []) };
+  const filled = { items: [...before], list, lines: before.map((_, i) => lines[i] ?? '') };
   for (const [i, { item, weights }] of merged.entries()) {
     const at = partners[i];
     if (at === undefined) continue;
@@ -176,19 +179,22 @@ function believedLines(
 
 /** Returns lines that are the known ones, each part with the heavier of both weights. */
 function heavier({ items, list, lines }: Lines, known: KnownLines['weights']): Lines {
-  const of = (weight: Weight, before: Weight = NOT_SAID) => (weight > before ? weight : before);
-  const all = lines.map((line, i) => line.map((weight, at) => of(weight, known.lines[i]?.[at])));
-  return { items, list: of(list, known.list), lines: all };
+  const of = (weight: Weight, before: Weight) => (weight > before ? weight : before);
+  const ofLine = (line: string, before: string | undefined) =>
+    line === before
+      ? line
+      : LINE_FIELDS.map((_, at) => of(weightAt(line, at), weightAt(before, at))).join('');
+  return { items, list: of(list, known.list), lines: lines.map((line, i) => ofLine(line, known.lines[i])) };
 }
 
 /** Returns a reading's lines with their weights. What a line does not say has the weight `NOT_SAID`. */
 function saidLines({ weights = {}, lineWeights = [], isBrief }: OrderReading, items: OrderItem[]): Lines {
   const lines = items.map((item, i) => {
     const guesses = lineWeights[i];
-    const said: Weight[] = [];
+    let said = '';
     for (const field of LINE_FIELDS) {
       const isSaid = field === 'modifiers' ? !isBrief : item[field] !== null;
-      said.push(isSaid ? (guesses?.[field] ?? NAMED) : NOT_SAID);
+      said += isSaid ? (guesses?.[field] ?? NAMED) : NOT_SAID;
     }
     return said;
   });
@@ -226,16 +232,16 @@ function pairs(
 /** Lines with the weights of each. */
 interface WeighedLines {
   items: readonly OrderItem[];
-  lines: readonly (readonly Weight[])[];
+  lines: readonly string[];
 }
 
 interface WeighedLine {
   item: OrderItem;
-  weights: readonly Weight[];
+  weights: string;
 }
 
 function lineAt({ items, lines }: WeighedLines, at: number): WeighedLine {
-  return { item: items[at] as OrderItem, weights: lines[at] ?? [] };
+  return { item: items[at] as OrderItem, weights: lines[at] ?? '' };
 }
 
 /** Returns whether a heard line is of the known line's product. What weighs less than what is known contradicts nothing. */
@@ -246,7 +252,7 @@ function isProduct(known: WeighedLine, heard: WeighedLine): boolean {
   const isOther = (name: (typeof LINE_FIELDS)[number]) => {
     if (known.item[name] === null || heard.item[name] === null || isSame(name)) return false;
     const at = LINE_FIELDS.indexOf(name);
-    return (heard.weights[at] ?? NOT_SAID) >= (known.weights[at] ?? NOT_SAID);
+    return weightAt(heard.weights, at) >= weightAt(known.weights, at);
   };
   return names.some(isSame) && !names.some(isOther);
 }
@@ -256,7 +262,7 @@ const WHOLE_PRICES: readonly string[] = ['productPrice', 'productBasePrice'] sat
 
 function mergedLine(known: WeighedLine, heard: WeighedLine): WeighedLine {
   const merged: Record<string, unknown> = { ...known.item };
-  const weightOf = ({ weights }: WeighedLine, i: number) => weights[i] ?? NOT_SAID;
+  const weightOf = ({ weights }: WeighedLine, i: number) => weightAt(weights, i);
   const isOtherQuantity =
     known.item.quantity !== heard.item.quantity &&
     weightOf(heard, QUANTITY_AT) > NOT_SAID &&
@@ -270,7 +276,7 @@ function mergedLine(known: WeighedLine, heard: WeighedLine): WeighedLine {
     merged[field] = heard.item[field];
     return weight;
   });
-  return { item: merged as unknown as OrderItem, weights: believed };
+  return { item: merged as unknown as OrderItem, weights: believed.join('') };
 }
 
 /** State of an order in the mirror before an observation is merged. */
@@ -307,8 +313,7 @@ const OLD_AFTER_MS = 24 * 3_600_000;
  * Decides what is done with an observation. Callbacks arrive in any order, so one that contradicts what is known is
  * held. A poll always decides, unless a callback was applied after the poll's request began.
  */
-function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): OrderOutcome {
-  if (!known) return 'created';
+function mergeOutcome(known: KnownOrder, input: MergeInput): OrderOutcome {
   const { source, status, observedAtMs = 0, asOfSeq, sameContent } = input;
   if (source === 'poll') {
     const newerWebhook = known.source === 'webhook' && asOfSeq !== undefined && known.seq > asOfSeq;
@@ -389,6 +394,10 @@ export function dueMsIn(values: readonly Value[]): number | null {
   return times.length > 0 ? Math.max(...times) : null;
 }
 
+function stateOf({ values, seq, source }: Known): KnownOrder {
+  return { status: (values[STATUS_AT] ?? null) as string | null, seq, source, dueMs: dueMsIn(values) };
+}
+
 /** Merges an observation with what is known: who is believed, for each value, and whether the whole is applied. */
 export function merge(known: Known | undefined, heard: Heard): Merged {
   const { reading, source, isWhole = false } = heard;
@@ -398,21 +407,15 @@ export function merge(known: Known | undefined, heard: Heard): Merged {
   const isSnapshot = source === 'webhook' || heard.isSnapshot === true;
   const lines = believedLines(knownLines, reading, { isSnapshot, isWhole });
   const sameItems = known !== undefined && (lines === undefined || known.lines.has(lines.items));
-  const status = known && ((known.values[STATUS_AT] ?? null) as string | null);
-  const outcome = mergeOutcome(
-    known && {
-      status: status ?? null,
-      seq: known.seq,
-      source: known.source,
-      dueMs: dueMsIn(known.values),
-    },
-    {
-      ...heard,
-      status: reading.fields.status,
-      isDecided: heard.isDecided || isWhole,
-      sameContent: sameItems && values.every((value, i) => value === known.values[i]),
-    },
-  );
+  const outcome =
+    known === undefined
+      ? 'created'
+      : mergeOutcome(stateOf(known), {
+          ...heard,
+          status: reading.fields.status,
+          isDecided: heard.isDecided || isWhole,
+          sameContent: sameItems && values.every((value, i) => value === known.values[i]),
+        });
   const { list, lines: ofLines } = lines ?? known?.weights ?? { list: NOT_SAID, lines: [] };
   return {
     outcome,
@@ -480,7 +483,7 @@ function readingOf(
   items: OrderItem[] | undefined,
 ): OrderReading {
   const said = ORDER_FIELDS.flatMap((name, i) =>
-    weights.fields[i] === NOT_SAID ? [] : [[name, values[i] ?? null]],
+    weightAt(weights.fields, i) === NOT_SAID ? [] : [[name, values[i] ?? null]],
   );
   const fields: OrderFields = Object.fromEntries(said);
   return { orderId, fields, ...guessesIn(weights), ...(items && { items }) };

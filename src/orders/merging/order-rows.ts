@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../../core/time.ts';
 import { asSent, type SqlValue, sqlOf } from '../../db/sqlite.ts';
-import { feedOrder } from './branch-feed.ts';
+import { feedOrder, isFeeding } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
 import { ITEM_FIELDS, ORDER_FIELDS, type OrderSpellings, snakeCase } from './field-aliases.ts';
 import {
@@ -329,11 +329,12 @@ export function newestPayload({
   return { seq, source: payloadSource, receivedAt, payload, believedStatus: statusIn(values) };
 }
 
-interface MergeOptions {
+export interface MergeOptions {
   /** True to skip the lookup of an order known to be missing. */
   isNew?: boolean;
-  /** Shared by the transaction's orders. */
+  /** Shared by the transaction's orders, as is `isFed`: whether orders go to branches of this tillsync. */
   places?: LinePlaces;
+  isFed?: boolean;
   /** Status of the callback that was held before this one, if it is known already that callbacks decide. */
   heldBefore?: string | null;
 }
@@ -347,7 +348,7 @@ export function mergeOrder(
   received: OrderObservation,
   spellings: OrderSpellings,
   pollDigest: string | null,
-  { isNew = false, places = new LinePlaces(db), heldBefore }: MergeOptions = {},
+  { isNew = false, places = new LinePlaces(db), isFed = isFeeding(db), heldBefore }: MergeOptions = {},
 ): OrderOutcome {
   const known = isNew ? undefined : knownOrder(db, received.reading.orderId);
   const knownStatus = known ? statusIn(known.values) : null;
@@ -409,12 +410,12 @@ export function mergeOrder(
     if (hasSameLines && !sameItems && items)
       sql.run('UPDATE orders SET numbers_seq = ? WHERE order_id = ?', Number(seq), orderId);
     // The feed gets the whole order, so that a branch that lacks the order needs nothing more.
-    feedOrder(db, () => {
+    if (isFed) {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
       const all: OrderReading = { orderId, fields: whole, items: items ?? itemsOf(db, orderId) };
       if (reading.incomplete) all.incomplete = reading.incomplete;
-      return { source, observedAt, reading: all, raw };
-    });
+      feedOrder(db, { source, observedAt, reading: all, raw });
+    }
   } else if (outcome === 'confirmed') {
     noteConfirmed(db, observation, known, pollDigest);
     if (evidence !== known.evidence) updateEvidence(db, orderId, evidence);

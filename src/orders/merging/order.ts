@@ -15,10 +15,11 @@ export type OrderSource = 'webhook' | 'poll';
  * - `CALLBACK_GUESS`: a callback had it, under such a name
  * - `NAMED`: said under a name of the document or of `orders.fields`
  */
-export const NOT_SAID = 0;
-const POLL_GUESS = 1;
-const CALLBACK_GUESS = 2;
-export const NAMED = 3;
+export const NOT_SAID = '0';
+const POLL_GUESS = '1';
+const CALLBACK_GUESS = '2';
+export const NAMED = '3';
+/** A digit, so that the weights of many values are one text; a heavier one is also greater as a text. */
 export type Weight = typeof NOT_SAID | typeof POLL_GUESS | typeof CALLBACK_GUESS | typeof NAMED;
 
 /** Returns the weight of a value that was found under a guessed name. */

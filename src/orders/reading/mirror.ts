@@ -3,12 +3,13 @@ import { type Clock, isoUtc } from '../../core/time.ts';
 import type { Role } from '../../db/migrate.ts';
 import { walBytes } from '../../db/sqlite.ts';
 import { LockMonitor, WalMaintenance } from '../../db/wal.ts';
+import { isFeeding } from '../merging/branch-feed.ts';
 import { compileSpellings, type ExtraSpellings, type OrderSpellings } from '../merging/field-aliases.ts';
 import type { StatusWords } from '../merging/field-values.ts';
 import { judgeHeldAgain, mayJudgeHeldAgain } from '../merging/held-again.ts';
 import { ListedOrders } from '../merging/listed-orders.ts';
 import type { ImportOptions, ImportReport, IncomingEntry, OrderSink, SaveOutcome } from '../merging/order.ts';
-import { mergeOrder } from '../merging/order-rows.ts';
+import { type MergeOptions, mergeOrder } from '../merging/order-rows.ts';
 import { LinePlaces } from '../merging/placed-lines.ts';
 import { OrderImport } from '../receiving/order-import.ts';
 import { PollStore } from '../receiving/poll-store.ts';
@@ -130,19 +131,19 @@ export class Mirror implements OrderSink {
       const now = isoUtc(clock.nowMs());
       const came = { subject: 'orders.webhook', state: 'ok', message: '' } as const;
       if (isFresh) setFreshness(db, { ...came, lastOkAt: now, lastTryAt: now });
-      const places = new LinePlaces(db);
-      return entries.map((entry) => this.#keepOne(db, entry, places));
+      const shared = { places: new LinePlaces(db), isFed: isFeeding(db) };
+      return entries.map((entry) => this.#keepOne(db, entry, shared));
     });
     if (isFresh) this.#webhookFreshMs = nowMs;
     return outcomes;
   }
 
-  #keepOne(db: Database.Database, entry: IncomingEntry, places: LinePlaces): SaveOutcome {
+  #keepOne(db: Database.Database, entry: IncomingEntry, shared: MergeOptions): SaveOutcome {
     if (entry.kind === 'unreadable') {
       quarantine(db, entry.unreadable);
       return 'quarantined';
     }
-    return mergeOrder(db, entry.observation, this.#spellings, null, { places });
+    return mergeOrder(db, entry.observation, this.#spellings, null, shared);
   }
 
   /**

@@ -10,6 +10,7 @@ import {
   speaksOfMorePages,
 } from '../../core/json-records.ts';
 import { isoUtc } from '../../core/time.ts';
+import { isFeeding } from '../merging/branch-feed.ts';
 import { type ExtraSpellings, SPELLING_TABLES } from '../merging/field-aliases.ts';
 import type { StatusWords } from '../merging/field-values.ts';
 import { isRound, noteListed } from '../merging/listed-orders.ts';
@@ -187,12 +188,17 @@ export class AnswerImport {
     { samePrepared, places = new LinePlaces(db) }: { samePrepared: boolean; places?: LinePlaces },
   ): WrittenRecord[] {
     const written: WrittenRecord[] = [];
+    const isFed = isFeeding(db);
     for (const record of prepared) {
       if (record.kind === 'unreadable') quarantine(db, record.unreadable);
       else {
         const { observation, digest, isKnown } = record;
         const isNew = samePrepared && !isKnown;
-        const outcome = mergeOrder(db, observation, this.#options.spellings, digest, { isNew, places });
+        const outcome = mergeOrder(db, observation, this.#options.spellings, digest, {
+          isNew,
+          places,
+          isFed,
+        });
         noteListed(db, observation.reading.orderId, isoUtc(observation.observedAtMs));
         written.push({ outcome, orderId: observation.reading.orderId });
       }

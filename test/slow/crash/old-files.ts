@@ -25,7 +25,7 @@ export function writeOldFiles(storage: string, steps: number): string[] {
      VALUES (?, ?, 'dispatched', 'poll', '2020-01-01T00:00:00.000Z')`,
   );
   const evidence = weightsText({
-    fields: ORDER_FIELDS.map((name) => (name === 'status' ? NAMED : NOT_SAID)),
+    fields: ORDER_FIELDS.map((name) => (name === 'status' ? NAMED : NOT_SAID)).join(''),
     list: NOT_SAID,
     lines: [],
   });
