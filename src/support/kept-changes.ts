@@ -36,7 +36,7 @@ export function keepNewest(
     // A refused row has one reason at a time, and a product as many as it has fields.
     for (let found = true; found; ) {
       const items = rows.map(({ value }, index) => ({ index, line: null, ...readChange(kind, value) }));
-      const placed = items.map((row) => ({ row, ...intake.articleOf(row) }));
+      const placed = intake.articlesOf(items);
       const faults = new Set(
         oneRowEach(placed, { kind, rows: undefined, names: 'command' }).flatMap((row) =>
           'fault' in row && row.fault.code === 'same-article' ? [row.fault] : [],

@@ -1,5 +1,7 @@
+import Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
 import { readChange } from '../../src/outbox/intake/change.ts';
+import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { oneRowEach, type Row, type RowsRule } from '../../src/outbox/intake/same-article.ts';
 import { outgoing, product } from './outbox-fixture.ts';
 
@@ -22,7 +24,7 @@ function gathered(kind: 'stock' | 'product', values: object[], rows?: RowsRule, 
     const reading = readChange(kind, value);
     return { index, line: inLines ? index + 2 : null, ...reading, ...('fault' in reading && { value }) };
   });
-  const placed = given.map((row) => ({ row, ...intake.articleOf(row) }));
+  const placed = intake.articlesOf(given);
   return oneRowEach(placed, { kind, rows, names: 'query' });
 }
 
@@ -30,6 +32,28 @@ const brief = (rows: readonly Row[]) =>
   rows.map((row) => ('change' in row ? row.change : [row.index, row.fault.code]));
 const refused = (...indexes: number[]) => indexes.map((index) => [index, 'same-article']);
 const here = { subsidiaryId: 's1' };
+
+it('rows that were looked at are resolved again once the catalogue has changed, by this connection or another', () => {
+  const out = shelves();
+  const rowOf = (value: object): Row => ({ index: 0, line: null, ...readChange('stock', value) }) as Row;
+  const [row, same] = [rowOf({ externalId: 'C', qty: 4 }), rowOf({ externalId: 'C', qty: 5 })];
+  const settings = { source: 'http', guards: GUARDS_OFF } as const;
+  const targets = () =>
+    out.db
+      .prepare<[], string>("SELECT target FROM outbox WHERE kind = 'stock' ORDER BY change_id")
+      .pluck()
+      .all();
+  out.intake.articlesOf([row, same]);
+  out.db.prepare("UPDATE integrations SET sku = '2' WHERE ext_id = 'C'").run();
+  out.intake.accept([row], settings);
+  expect(targets()).toEqual(['sku:2@s1']);
+  out.intake.articlesOf([same]);
+  const other = new Database(out.db.name);
+  other.prepare("UPDATE integrations SET sku = '3' WHERE ext_id = 'C'").run();
+  other.close();
+  out.intake.accept([same], settings);
+  expect(targets()).toEqual(['sku:2@s1', 'sku:3@s1']);
+});
 
 describe('rows of one stock', () => {
   it('are refused by name, and leave the other articles alone', () => {

@@ -367,7 +367,9 @@ function oneLineEach<T extends SourceLine & { kind: 'stock'; change: StockChange
 ) {
   const placed = given.map((row): ArticleRow<T | Row> => {
     const key = 'change' in row ? keyOf(row.change as StockChange) : undefined;
-    return { row, ...(key === undefined ? at.intake.articleOf(row) : { key, productKey: key }) };
+    return key === undefined
+      ? (at.intake.articlesOf([row])[0] as ArticleRow<T | Row>)
+      : { row, key, productKey: key };
   });
   const one = oneRowEach(placed, { kind: 'stock', ...how });
   const unreadable = new Set(given.flatMap((row) => ('fault' in row ? [row.index] : [])));

@@ -44,6 +44,7 @@ import {
   guardZeroShare,
 } from './guards.ts';
 import { articleOf, resolveChange } from './resolve.ts';
+import type { ArticleRow, Row } from './same-article.ts';
 
 export interface OutboxIntakeOptions {
   db: Database.Database;
@@ -132,6 +133,8 @@ export class OutboxIntake {
   readonly #values: KnownValues;
   readonly #reservations: Reservations;
   readonly #moved: MovedIds;
+  /** Resolutions of changes before they are accepted, each with the state of the database that it was found in. */
+  readonly #found = new WeakMap<object, { state: string; resolution: Resolution }>();
 
   constructor(options: OutboxIntakeOptions) {
     this.#options = options;
@@ -175,8 +178,23 @@ export class OutboxIntake {
     while (this.#moved.follow());
   }
 
-  articleOf(item: SubmittedChange) {
-    return articleOf(this.#withoutOwnName(item), (change) => this.resolve(change), this.#options.branches);
+  /** Returns what each row is about. `accept` resolves no row again if nothing was written since. */
+  articlesOf<T extends Row>(items: readonly T[]): ArticleRow<T>[] {
+    const state = this.#databaseState();
+    return items.map((row) => {
+      const resolve = (change: Change) => {
+        const resolution = this.resolve(change);
+        if ('change' in row) this.#found.set(row.change, { state, resolution });
+        return resolution;
+      };
+      return { row, ...articleOf(this.#withoutOwnName(row), resolve, this.#options.branches) };
+    });
+  }
+
+  /** Returns a text that differs after every write of any connection. */
+  #databaseState(): string {
+    const written = this.#sql.value('SELECT total_changes()');
+    return `${written} ${this.#options.db.pragma('data_version', { simple: true })}`;
   }
 
   /** Returns one acceptance per accepted item, in order. A bad item does not affect its neighbours. */
@@ -192,7 +210,7 @@ export class OutboxIntake {
     const createdAt = this.#now();
     return this.#sql.transaction(() => {
       this.followIds();
-      const all = items.map((item) => this.#placed(item));
+      const all = this.#placed(items);
       const placed = options.whenFull === undefined ? all : this.#fitting(all, options, options.whenFull);
       const isTaken = new Set(placed);
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
@@ -348,7 +366,7 @@ export class OutboxIntake {
 
   /** Returns the targets of stocks that `items` would newly set to zero, with their branches. Writes nothing. */
   freshZeros(items: readonly SubmittedChange[]): Map<string, string> {
-    const fresh = this.#freshZeros(items.map((item) => this.#placed(item)));
+    const fresh = this.#freshZeros(this.#placed(items));
     return new Map([...fresh].map(([target, [first]]) => [target, first?.target.subsidiaryId ?? '']));
   }
 
@@ -442,13 +460,17 @@ export class OutboxIntake {
     return { changeId: carriedBy, state: hold ? 'held' : 'pending', message, candidates: [] };
   }
 
-  #placed(given: SubmittedChange): Placed {
-    const item = this.#withoutOwnName(given);
-    const open = { item, zeroedAt: null, hold: undefined };
-    if ('fault' in item) return { ...open, resolution: null, target: UNREADABLE };
-    const resolution = this.resolve(item);
-    const target = 'target' in resolution ? resolution.target : literalTarget(item.change);
-    return { ...open, resolution, target };
+  #placed(items: readonly SubmittedChange[]): Placed[] {
+    const state = this.#databaseState();
+    return items.map((given) => {
+      const item = this.#withoutOwnName(given);
+      const open = { item, zeroedAt: null, hold: undefined };
+      if ('fault' in item) return { ...open, resolution: null, target: UNREADABLE };
+      const found = 'change' in given ? this.#found.get(given.change) : undefined;
+      const resolution = found?.state === state ? found.resolution : this.resolve(item);
+      const target = 'target' in resolution ? resolution.target : literalTarget(item.change);
+      return { ...open, resolution, target };
+    });
   }
 
   /** Returns why a guard holds a price; undefined if no guard does or the product is unknown. */

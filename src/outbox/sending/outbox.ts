@@ -167,9 +167,7 @@ export class OutboxService {
     const placed: ArticleRow<T>[] = [];
     for (let start = 0; start < items.length; start += PART) {
       const part = items.slice(start, start + PART);
-      placed.push(
-        ...this.#options.stores.read(({ intake }) => part.map((row) => ({ row, ...intake.articleOf(row) }))),
-      );
+      placed.push(...this.#options.stores.read(({ intake }) => intake.articlesOf(part)));
       // Lets other work of the event loop run.
       await setImmediate();
     }
