@@ -571,6 +571,8 @@ const FIELDS_READ = 200;
 const FIELDS_READ_MIN = 5;
 const KNOWN_SHARE = 0.8;
 const NEWS_FOR_MS = 86_400_000;
+const FIELDS = "seen WHERE kind = 'product-field'";
+const SET_GONE = "UPDATE seen SET gone_since = ? WHERE kind = 'product-field' AND name = ?";
 
 /** Records which fields nearly all products have, and which recorded fields no product has any more. */
 function noteFields(db: Database.Database, nowMs: number): void {
@@ -579,18 +581,17 @@ function noteFields(db: Database.Database, nowMs: number): void {
   const payloads = sql.values<string>(newest, FIELDS_READ);
   if (payloads.length < FIELDS_READ_MIN) return;
   const counts = countsOf(payloads.map(fieldsOf));
-  const known = new Set(sql.values<string>('SELECT name FROM product_fields'));
+  const known = new Set(sql.values<string>(`SELECT name FROM ${FIELDS}`));
   const at = isoUtc(nowMs);
   for (const [name, count] of counts) {
     if (known.has(name)) {
-      sql.run('UPDATE product_fields SET gone_since = NULL WHERE name = ? AND gone_since IS NOT NULL', name);
+      sql.run(`${SET_GONE} AND gone_since IS NOT NULL`, null, name);
     } else if (count >= KNOWN_SHARE * payloads.length) {
-      sql.run('INSERT INTO product_fields (name, first_seen_at) VALUES (?, ?)', name, at);
+      sql.run("INSERT INTO seen (kind, name, first_at) VALUES ('product-field', ?, ?)", name, at);
     }
   }
   const gone = [...known].filter((name) => !counts.has(name));
-  for (const name of gone)
-    sql.run('UPDATE product_fields SET gone_since = ? WHERE name = ? AND gone_since IS NULL', at, name);
+  for (const name of gone) sql.run(`${SET_GONE} AND gone_since IS NULL`, at, name);
 }
 
 /**
@@ -599,9 +600,9 @@ function noteFields(db: Database.Database, nowMs: number): void {
 export function productFieldNews(db: Database.Database, nowMs: number): FieldNews {
   const sql = sqlOf(db);
   const from = isoUtc(nowMs - NEWS_FOR_MS);
-  const first = sql.value<string | null>('SELECT min(first_seen_at) FROM product_fields') ?? null;
+  const first = sql.value<string | null>(`SELECT min(first_at) FROM ${FIELDS}`) ?? null;
   if (first === null || first > from) return { added: [], gone: [] };
   const named = (column: string) =>
-    topmost(new Set(sql.values<string>(`SELECT name FROM product_fields WHERE ${column} > ?`, from)));
-  return { added: named('first_seen_at'), gone: named('gone_since') };
+    topmost(new Set(sql.values<string>(`SELECT name FROM ${FIELDS} AND ${column} > ?`, from)));
+  return { added: named('first_at'), gone: named('gone_since') };
 }

@@ -59,7 +59,7 @@ const LOOK_ROWS = 250;
 
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
   EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id AND a.without IS NULL) AS isAcknowledged,
-  EXISTS (SELECT 1 FROM acknowledging_stores s WHERE s.store = coalesce(o.store_external_id, '')) AS usesAcks,
+  EXISTS (SELECT 1 FROM seen s WHERE s.kind = 'acknowledging-store' AND s.name = coalesce(o.store_external_id, '')) AS usesAcks,
   (SELECT min(s.seq) FROM stock_steps s JOIN ledger_orders l USING (order_id)
     WHERE s.order_id = o.order_id AND l.takes = 1 AND s.booked_version IS NULL) AS heldBackSeq`;
 

@@ -274,17 +274,18 @@ export function noteUnknownStatus(
   word: string,
 ): void {
   const sql = sqlOf(db);
-  const note = `INSERT INTO unknown_statuses (word, order_id, seen_at) VALUES (?, ?, ?)
-    ON CONFLICT (word) DO UPDATE SET order_id = excluded.order_id, seen_at = excluded.seen_at`;
-  sql.run(note, word.slice(0, WORD_LENGTH_MAX), orderId, isoUtc(observedAtMs));
-  const firstOver = 'SELECT seen_at FROM unknown_statuses ORDER BY seen_at DESC LIMIT 1 OFFSET ?';
-  sql.run(`DELETE FROM unknown_statuses WHERE seen_at <= (${firstOver})`, WORDS_MAX);
+  const note = `INSERT INTO seen (kind, name, first_at, last_at, order_id) VALUES ('unknown-status', @word, @at, @at, @orderId)
+    ON CONFLICT (kind, name) DO UPDATE SET order_id = excluded.order_id, last_at = excluded.last_at`;
+  sql.run(note, { word: word.slice(0, WORD_LENGTH_MAX), at: isoUtc(observedAtMs), orderId });
+  const words = "seen WHERE kind = 'unknown-status'";
+  const firstOver = `SELECT last_at FROM ${words} ORDER BY last_at DESC LIMIT 1 OFFSET ?`;
+  sql.run(`DELETE FROM ${words} AND last_at <= (${firstOver})`, WORDS_MAX);
 }
 
 /** Returns the unknown statuses of the last day, the newest first. */
 export function unknownStatuses(db: Database.Database, nowMs: number): StatusWord[] {
-  const sql = `SELECT word, order_id AS orderId, code FROM unknown_statuses LEFT JOIN orders USING (order_id)
-    WHERE seen_at > ? ORDER BY seen_at DESC, word`;
+  const sql = `SELECT s.name AS word, s.order_id AS orderId, o.code FROM seen s LEFT JOIN orders o USING (order_id)
+    WHERE s.kind = 'unknown-status' AND s.last_at > ? ORDER BY s.last_at DESC, s.name`;
   return sqlOf(db).rows<StatusWord>(sql, isoUtc(nowMs - TOLD_FOR_MS));
 }
 

@@ -150,7 +150,8 @@ export function isRound(records: number): boolean {
 /** Returns the time of the last whole answer that had each date on which the order may be; '' if there was none. */
 function lastListedAt(db: Database.Database, createdAt: string): string {
   const day = createdAt.slice(0, 10);
-  const sql = 'SELECT count(*) AS days, min(asked_at) AS at FROM polled_days WHERE day IN (?, ?, ?)';
+  const sql =
+    "SELECT count(*) AS days, min(last_at) AS at FROM seen WHERE kind = 'polled-day' AND name IN (?, ?, ?)";
   const found = sqlOf(db).row<{ days: number; at: string | null }>(
     sql,
     addDays(day, -1),
@@ -164,8 +165,9 @@ const DAYS_KEPT = 400;
 
 function noteDays(db: Database.Database, { startDate, endDate }: PollWindow, at: string): void {
   const sql = sqlOf(db);
-  for (let day = startDate; day <= endDate; day = addDays(day, 1)) {
-    sql.run('INSERT OR REPLACE INTO polled_days (day, asked_at) VALUES (?, ?)', day, at);
-  }
-  sql.run('DELETE FROM polled_days WHERE day < ?', addDays(isoUtc(Date.parse(at)).slice(0, 10), -DAYS_KEPT));
+  const note = `INSERT INTO seen (kind, name, first_at, last_at) VALUES ('polled-day', ?, ?, ?)
+    ON CONFLICT (kind, name) DO UPDATE SET last_at = excluded.last_at`;
+  for (let day = startDate; day <= endDate; day = addDays(day, 1)) sql.run(note, day, at, at);
+  const keptFrom = addDays(isoUtc(Date.parse(at)).slice(0, 10), -DAYS_KEPT);
+  sql.run("DELETE FROM seen WHERE kind = 'polled-day' AND name < ?", keptFrom);
 }

@@ -530,7 +530,7 @@ function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values
   const ackedAt = acks.toSorted().at(-1);
   if (ackedAt === undefined) return;
   const sql =
-    'INSERT INTO acknowledging_stores (store, first_at, last_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
+    "INSERT INTO seen (kind, name, first_at, last_at) VALUES ('acknowledging-store', ?, ?, ?) ON CONFLICT DO NOTHING";
   sqlOf(db).run(sql, values[STORE_AT] ?? '', ackedAt, ackedAt);
 }
 

@@ -159,6 +159,8 @@ const DAY_MS = 24 * HOUR_MS;
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
 /** SQL interval. An order that arrived at most this long before the POS's first acknowledgement also waits for one. */
 const BEFORE_FIRST_ACK = '-1 hour';
+/** SQL for the stores whose POS has acknowledged an order. */
+const ACKNOWLEDGING = "seen WHERE kind = 'acknowledging-store'";
 
 /** Returns when a POS last acknowledged an order; null if none ever did. */
 export function lastAcknowledgedAt(db: Database.Database): string | null {
@@ -177,7 +179,7 @@ export const WAITING_MAX = 1_000;
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
   const active = isoUtc(nowMs - ACKNOWLEDGES_FOR_MS);
-  if (!sqlOf(db).row('SELECT 1 FROM acknowledging_stores WHERE last_at >= ?', active)) return [];
+  if (!sqlOf(db).row(`SELECT 1 FROM ${ACKNOWLEDGING} AND last_at >= ?`, active)) return [];
   // An order without a readable creation time may be new, so it is not left out.
   const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < taken_from";
   // `lines_seq` is the move, or a later edit, which restarts the wait.
@@ -192,8 +194,8 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
     WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL AND ${IS_UNACKNOWLEDGED}`;
   return sqlOf(db).rows<WaitingOrder>(
     `WITH acking AS (
-      SELECT store, max(@from, strftime('%Y-%m-%dT%H:%M:%fZ', first_at, '${BEFORE_FIRST_ACK}')) AS taken_from
-      FROM acknowledging_stores WHERE last_at >= @active)
+      SELECT name AS store, max(@from, strftime('%Y-%m-%dT%H:%M:%fZ', first_at, '${BEFORE_FIRST_ACK}')) AS taken_from
+      FROM ${ACKNOWLEDGING} AND last_at >= @active)
      SELECT orderId, code, since FROM (
        ${waits(`to_book_since >= @from AND NOT (${isOld})`)} UNION ${waits(`${IS_SCHEDULED} AND scheduled_for >= @from`)})
      WHERE since >= taken_from AND since <= @now ORDER BY since LIMIT @limit`,

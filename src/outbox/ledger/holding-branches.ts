@@ -9,6 +9,7 @@ import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hol
 const JUST_CAME_MS = 10 * 60_000;
 /** An open order this old counts as booked, if its POS acknowledges orders but never acknowledged this one. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
+const ACKNOWLEDGING = "seen WHERE kind = 'acknowledging-store'";
 
 /**
  * Keys of branches: `now` are all that must hold back, `on` those that start to, and `off` those that stop. `names` are
@@ -23,7 +24,7 @@ interface HoldBackSwitch {
 
 /** Returns the stores, as orders name them, whose POS has acknowledged an order. */
 export function acknowledgingStores(db: Database.Database): Set<string> {
-  return new Set(sqlOf(db).values<string>('SELECT store FROM acknowledging_stores'));
+  return new Set(sqlOf(db).values<string>(`SELECT name FROM ${ACKNOWLEDGING}`));
 }
 
 /** Branches that hold back, stored in `holding_branches`. The caller opens the transaction. */
@@ -48,7 +49,7 @@ export class HoldingBranches {
   due(setting: HoldBackSetting): HoldBackSwitch | undefined {
     // Stores are never removed, so a new store shows in their number.
     const sizes = this.#sql.row<{ acking: number; holding: number }>(`
-      SELECT (SELECT count(*) FROM acknowledging_stores) AS acking,
+      SELECT (SELECT count(*) FROM ${ACKNOWLEDGING}) AS acking,
         (SELECT count(*) FROM holding_branches) AS holding`);
     const seen = `${setting} ${sizes?.acking} ${sizes?.holding}`;
     if (seen === this.#seen) return undefined;
@@ -94,9 +95,9 @@ export class HoldingBranches {
 
   apply({ now, off, names }: HoldBackSwitch): void {
     // A renamed branch gets the times of its earlier name. If several stores may be that, it gets their widest span.
-    const carry = `INSERT OR IGNORE INTO acknowledging_stores (store, first_at, last_at)
-      SELECT @name, min(first_at), max(last_at) FROM acknowledging_stores
-      WHERE store IN (SELECT value FROM json_each(@former))`;
+    const carry = `INSERT OR IGNORE INTO seen (kind, name, first_at, last_at)
+      SELECT 'acknowledging-store', @name, min(first_at), max(last_at) FROM ${ACKNOWLEDGING}
+        AND name IN (SELECT value FROM json_each(@former))`;
     const former = JSON.stringify(names.length > 0 ? this.#formerStores() : []);
     for (const name of names) this.#sql.run(carry, { name, former });
     this.#sql.run('DELETE FROM holding_branches');
@@ -145,8 +146,7 @@ export class HoldingBranches {
     const branch = this.#branches.all.find(({ subsidiaryId }) => subsidiaryId === key);
     if (!branch) return 0;
     const stores = storesOf(branch, this.#branches.all);
-    const text =
-      'SELECT min(first_at) FROM acknowledging_stores WHERE store IN (SELECT value FROM json_each(?))';
+    const text = `SELECT min(first_at) FROM ${ACKNOWLEDGING} AND name IN (SELECT value FROM json_each(?))`;
     return Date.parse(this.#sql.value<string | null>(text, JSON.stringify(stores)) ?? '') || 0;
   }
 }

@@ -412,6 +412,22 @@ CREATE TABLE marks (
   value INTEGER NOT NULL CHECK (typeof(value) = 'integer')
 ) WITHOUT ROWID;
 
+-- A row is a name that has come up, of a kind, with when it did. 'polled-day': a date that an answer had whole;
+-- 'unknown-status': one that the platform says and its document does not name; 'product-field': one that products have,
+-- or had; 'acknowledging-store': one, as orders name it, whose POS has acknowledged an order.
+CREATE TABLE seen (
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  first_at TEXT NOT NULL,
+  -- NULL: of this kind only the first time is noted.
+  last_at TEXT,
+  -- When no product had the field any more; NULL while one has it.
+  gone_since TEXT,
+  -- The order that had the status last.
+  order_id TEXT,
+  PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
 -- Orders.
 
 -- A row is a payload of an order other than the one in orders.
@@ -443,13 +459,6 @@ CREATE TABLE held_notifications (
   UNIQUE (order_id, digest)
 );
 
--- A row is a status that the platform says and its document does not name.
-CREATE TABLE unknown_statuses (
-  word TEXT NOT NULL PRIMARY KEY,
-  order_id TEXT NOT NULL,
-  seen_at TEXT NOT NULL
-) WITHOUT ROWID;
-
 -- A row is an order of which a part could not be read.
 CREATE TABLE incomplete_orders (
   order_id TEXT NOT NULL PRIMARY KEY,
@@ -469,12 +478,6 @@ CREATE TABLE listed_orders (
 ) WITHOUT ROWID;
 
 CREATE INDEX listed_orders_missing ON listed_orders (missing_since) WHERE missing_since IS NOT NULL;
-
--- A row is a date whose orders were requested, with when a whole answer last had them.
-CREATE TABLE polled_days (
-  day TEXT NOT NULL PRIMARY KEY,
-  asked_at TEXT NOT NULL
-) WITHOUT ROWID;
 
 -- Catalogue.
 
@@ -501,14 +504,6 @@ CREATE TABLE branch_products (
 ) WITHOUT ROWID;
 
 CREATE INDEX branch_products_by_product ON branch_products (product_id);
-
--- A row is a field that the platform's products have, or had.
-CREATE TABLE product_fields (
-  name TEXT NOT NULL PRIMARY KEY,
-  first_seen_at TEXT NOT NULL,
-  -- When no product had it any more; NULL while one has it.
-  gone_since TEXT
-) WITHOUT ROWID;
 
 -- Outbox.
 
@@ -722,20 +717,13 @@ CREATE TABLE holding_branches (
   subsidiary_id TEXT NOT NULL PRIMARY KEY
 ) WITHOUT ROWID;
 
--- A row is a store, as orders name it, whose POS has acknowledged an order.
-CREATE TABLE acknowledging_stores (
-  store TEXT NOT NULL PRIMARY KEY,
-  first_at TEXT NOT NULL,
-  last_at TEXT NOT NULL
-) WITHOUT ROWID;
-
 CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  INSERT INTO acknowledging_stores (store, first_at, last_at)
-    SELECT coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
-      WHERE order_id = NEW.order_id
-        AND NOT EXISTS (SELECT 1 FROM acknowledging_stores WHERE store = coalesce(store_external_id, ''));
-  UPDATE acknowledging_stores SET last_at = NEW.acked_at
-    WHERE store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+  INSERT INTO seen (kind, name, first_at, last_at)
+    SELECT 'acknowledging-store', coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
+      WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM seen
+        WHERE kind = 'acknowledging-store' AND seen.name = coalesce(orders.store_external_id, ''));
+  UPDATE seen SET last_at = NEW.acked_at WHERE kind = 'acknowledging-store'
+    AND name IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
 END;
 
 -- A row is what the platform is believed to have of a stock.
