@@ -109,12 +109,8 @@ export class MovedIds {
     if (this.#isUnderWay) return false;
     // All counts of all moved ids leave their stocks before one arrives, so that swaps and longer circles need no order.
     for (const count of this.#sql.rows<NamedCount>(LEAVING)) {
-      for (const table of ['stock_counts', 'stock_differences'])
-        this.#sql.run(
-          `DELETE FROM ${table} WHERE sku = ? AND subsidiary_id = ?`,
-          count.sku,
-          count.subsidiaryId,
-        );
+      const leave = 'DELETE FROM stock_counts WHERE sku = ? AND subsidiary_id = ?';
+      this.#sql.run(leave, count.sku, count.subsidiaryId);
       this.#keepIdle(count);
     }
     const ids = this.#sql.values<string>(`SELECT DISTINCT external_id FROM moved_ids LIMIT ${PART}`);

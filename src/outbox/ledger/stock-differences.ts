@@ -35,6 +35,8 @@ export interface ComparedPart {
 }
 
 const FIRST: StockKey = { sku: '', subsidiaryId: '' };
+/** SQL for the counts with a stored difference. */
+const DIFFERING = 'stock_counts INDEXED BY stock_counts_differing WHERE differs_since_ms IS NOT NULL';
 /**
  * Selects the next counts to compare. A stock with `mayDiffer = 0` is skipped: either it is marked to be compared anyway,
  * or its quantity equals the count and neither an order nor safety stock changes it.
@@ -108,11 +110,13 @@ export class StockDifferences {
     const stays = new Set([...found, ...unsure].map(stockTarget));
     for (const { sku, subsidiaryId } of this.#kept(after, next)) {
       if (stays.has(stockTarget({ sku, subsidiaryId }))) continue;
-      this.#sql.run('DELETE FROM stock_differences WHERE sku = ? AND subsidiary_id = ?', sku, subsidiaryId);
+      const end = 'UPDATE stock_counts SET differs_since_ms = NULL WHERE sku = ? AND subsidiary_id = ?';
+      this.#sql.run(end, sku, subsidiaryId);
     }
     for (const { sku, subsidiaryId, confirmedMs } of found) {
-      const insert = `INSERT INTO stock_differences (sku, subsidiary_id, since_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`;
-      this.#sql.run(insert, sku, subsidiaryId, confirmedMs);
+      const begin = `UPDATE stock_counts SET differs_since_ms = ?
+        WHERE sku = ? AND subsidiary_id = ? AND differs_since_ms IS NULL`;
+      this.#sql.run(begin, confirmedMs, sku, subsidiaryId);
     }
   }
 
@@ -142,20 +146,20 @@ export class StockDifferences {
     const { sku, subsidiaryId } = after;
     const last = next ?? { sku: '\u{10ffff}', subsidiaryId: '' };
     return this.#sql.rows<StockKey>(
-      `SELECT sku, subsidiary_id AS subsidiaryId FROM stock_differences
-       WHERE (sku, subsidiary_id) > (@sku, @subsidiaryId) AND (sku, subsidiary_id) <= (@lastSku, @lastBranch)`,
+      `SELECT sku, subsidiary_id AS subsidiaryId FROM ${DIFFERING}
+         AND (sku, subsidiary_id) > (@sku, @subsidiaryId) AND (sku, subsidiary_id) <= (@lastSku, @lastBranch)`,
       { sku, subsidiaryId, lastSku: last.sku, lastBranch: last.subsidiaryId },
     );
   }
 
   get count(): number {
-    return this.#sql.value('SELECT count(*) FROM stock_differences') ?? 0;
+    return this.#sql.value(`SELECT count(*) FROM ${DIFFERING}`) ?? 0;
   }
 
   /** Returns the stocks that have a stored difference. */
   stocks(): LedgerStock[] {
     const places = this.#sql.rows<StockKey>(
-      'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_differences ORDER BY sku, subsidiary_id',
+      `SELECT sku, subsidiary_id AS subsidiaryId FROM ${DIFFERING} ORDER BY sku, subsidiary_id`,
     );
     return places.flatMap((place) => this.#ledger.ofStock(place) ?? []);
   }
@@ -163,19 +167,18 @@ export class StockDifferences {
   /** Returns the stored differences, largest first. */
   list(limit: number): StockDifference[] {
     return this.#sql.rows<StockDifference>(
-      `SELECT d.sku, d.subsidiary_id AS subsidiaryId, p.name, l.counted_qty AS countedQty, l.wanted_qty AS wantedQty,
-         l.believed_qty AS platformQty, l.confirmed_ms AS seenMs, d.since_ms AS sinceMs
-       FROM stock_differences d JOIN stock_ledger l USING (sku, subsidiary_id)
-         LEFT JOIN skus s USING (sku) LEFT JOIN products p USING (product_id)
-       WHERE l.believed_qty IS NOT NULL
-       ORDER BY abs(l.believed_qty - l.wanted_qty) DESC, d.since_ms, d.sku LIMIT ?`,
+      `SELECT l.sku, l.subsidiary_id AS subsidiaryId, p.name, l.counted_qty AS countedQty, l.wanted_qty AS wantedQty,
+         l.believed_qty AS platformQty, l.confirmed_ms AS seenMs, l.differs_since_ms AS sinceMs
+       FROM stock_ledger l LEFT JOIN skus s USING (sku) LEFT JOIN products p USING (product_id)
+       WHERE l.differs_since_ms IS NOT NULL AND l.believed_qty IS NOT NULL
+       ORDER BY abs(l.believed_qty - l.wanted_qty) DESC, l.differs_since_ms, l.sku LIMIT ?`,
       limit,
     );
   }
 
   /** Returns when a stock's difference was first seen; undefined if none is stored. */
   sinceMs({ sku, subsidiaryId }: StockKey): number | undefined {
-    const text = 'SELECT since_ms FROM stock_differences WHERE sku = ? AND subsidiary_id = ?';
-    return this.#sql.value(text, sku, subsidiaryId);
+    const text = 'SELECT differs_since_ms FROM stock_counts WHERE sku = ? AND subsidiary_id = ?';
+    return this.#sql.value<number | null>(text, sku, subsidiaryId) ?? undefined;
   }
 }

@@ -208,11 +208,8 @@ export class StockLedger {
    * alone until the next count. Returns false if there is no count or a call is sending it.
    */
   forget({ sku, subsidiaryId }: StockKey): boolean {
-    const which = 'WHERE sku = ? AND subsidiary_id = ?';
-    const count = `DELETE FROM stock_counts ${which} AND call_id IS NULL`;
-    if (this.#sql.run(count, sku, subsidiaryId).changes === 0) return false;
-    this.#sql.run(`DELETE FROM stock_differences ${which}`, sku, subsidiaryId);
-    return true;
+    const text = 'DELETE FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL';
+    return this.#sql.run(text, sku, subsidiaryId).changes > 0;
   }
 
   /** Number of stocks with a count. */

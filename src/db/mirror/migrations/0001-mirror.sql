@@ -576,6 +576,8 @@ CREATE TABLE stock_counts (
   attempts INTEGER NOT NULL DEFAULT 0,
   -- Something happened since it was last looked at.
   dirty INTEGER NOT NULL DEFAULT 0,
+  -- Since when the platform's quantity differs from what the ledger wants there; NULL: it does not.
+  differs_since_ms INTEGER,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
@@ -585,6 +587,8 @@ CREATE INDEX stock_counts_by_change ON stock_counts (change_id);
 CREATE INDEX stock_counts_under_way ON stock_counts (call_id) WHERE call_id IS NOT NULL;
 
 CREATE INDEX stock_counts_dirty ON stock_counts (subsidiary_id, sku) WHERE dirty = 1;
+
+CREATE INDEX stock_counts_differing ON stock_counts (sku, subsidiary_id) WHERE differs_since_ms IS NOT NULL;
 
 -- A row is what an event of an order takes from a stock or gives back.
 CREATE TABLE stock_steps (
@@ -701,14 +705,6 @@ CREATE TABLE stock_looks (
   looked_seq INTEGER NOT NULL,
   missing_qty REAL NOT NULL,
   refused INTEGER NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id)
-) WITHOUT ROWID;
-
--- A row is a stock whose quantity at the platform differs from what the ledger wants there.
-CREATE TABLE stock_differences (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  since_ms INTEGER NOT NULL,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
