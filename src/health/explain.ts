@@ -476,7 +476,7 @@ function lookEntries(
   { sku, subsidiaryId }: { sku: string; subsidiaryId: string },
 ): Entry[] {
   const rows = sqlOf(db).rows<{ lookedMs: number; missing: number; refused: number }>(
-    `SELECT looked_ms AS lookedMs, missing_qty AS missing, refused FROM stock_looks
+    `SELECT looked_ms AS lookedMs, missing_qty AS missing, look_refused AS refused FROM stock_notes
      WHERE sku = ? AND subsidiary_id = ? AND looked_ms > 0`,
     sku,
     subsidiaryId,

@@ -62,7 +62,7 @@ describe('the last pieces, where orders come by polls alone', () => {
     await rig.clock.advance(12 * MINUTE_MS);
     expect(daemon.services.mirror.orders.get(orderId)).toBeDefined();
     expect(onPlatform()).toBe(1);
-    expect(rig.rows('SELECT 1 FROM stock_looks')).toEqual([]);
+    expect(rig.rows('SELECT 1 FROM stock_notes WHERE looked_ms IS NOT NULL')).toEqual([]);
   });
 
   it('are offered again once a poll has brought no such order', { tags: ['bulk'] }, async () => {

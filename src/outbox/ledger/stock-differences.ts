@@ -44,8 +44,8 @@ const DIFFERING = 'stock_counts INDEXED BY stock_counts_differing WHERE differs_
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,
     c.refused_version < c.counted_version OR NOT (
-      EXISTS (SELECT 1 FROM given_up_counts g WHERE g.sku = c.sku AND g.subsidiary_id = c.subsidiary_id
-        AND g.version >= c.counted_version)
+      EXISTS (SELECT 1 FROM stock_notes g WHERE g.sku = c.sku AND g.subsidiary_id = c.subsidiary_id
+        AND g.given_up_version >= c.counted_version)
       OR EXISTS (SELECT 1 FROM outbox o INDEXED BY outbox_rejected_target WHERE o.state = 'rejected'
         AND o.kind = 'stock' AND o.target = 'sku:' || c.sku || '@' || c.subsidiary_id
         AND o.version >= c.counted_version)) AS isWanted,

@@ -110,7 +110,7 @@ const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${na
   (SELECT counted_version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
 const HANDED_VERSION = `SELECT max(version) FROM (
   SELECT counted_version AS version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
-  UNION ALL SELECT version FROM given_up_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
+  UNION ALL SELECT given_up_version FROM stock_notes WHERE sku = @sku AND subsidiary_id = @subsidiaryId
   UNION ALL SELECT version FROM outbox INDEXED BY outbox_waiting
     WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NULL
   UNION ALL SELECT version FROM outbox INDEXED BY outbox_held
@@ -296,10 +296,10 @@ export class StockLedger {
       'UPDATE stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
     this.#sql.run(text, changeId);
     this.#sql.run(
-      `INSERT INTO given_up_counts (sku, subsidiary_id, version)
+      `INSERT INTO stock_notes (sku, subsidiary_id, given_up_version)
        SELECT sku, subsidiary_id, version FROM outbox
          WHERE change_id = @changeId AND kind = 'stock' AND sku IS NOT NULL AND subsidiary_id IS NOT NULL
-       ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`,
+       ON CONFLICT DO UPDATE SET given_up_version = max(coalesce(given_up_version, 0), excluded.given_up_version)`,
       { changeId },
     );
   }

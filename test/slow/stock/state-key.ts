@@ -52,7 +52,11 @@ export function stateKey(
       2,
     ),
     rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL, without FROM order_acks', 2, 0),
-    rows('SELECT version, sku, subsidiary_id FROM given_up_counts', 0, 1),
+    rows(
+      'SELECT given_up_version, sku, subsidiary_id FROM stock_notes WHERE given_up_version IS NOT NULL',
+      0,
+      1,
+    ),
     ...[platform, names, orders, world.safety, world.store],
   ];
   const live = new Set(look('SELECT counted_version FROM stock_counts').map(([version]) => version));

@@ -689,24 +689,21 @@ BEGIN
       OR EXISTS (SELECT 1 FROM id_counts WHERE external_id = id));
 END;
 
--- A row is the newest count of a stock that a person gave up.
-CREATE TABLE given_up_counts (
+-- A row is what is known of a stock and stays when its count goes.
+CREATE TABLE stock_notes (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
-  version INTEGER NOT NULL,
+  -- The newest count that a person gave up; NULL: none.
+  given_up_version INTEGER,
+  -- What the platform showed of it, when scarce, before its count was sent; NULL: nothing that still speaks.
+  looked_ms INTEGER,
+  looked_seq INTEGER,
+  missing_qty REAL,
+  look_refused INTEGER,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
--- A row is what the platform showed of a scarce stock before its count was sent.
-CREATE TABLE stock_looks (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  looked_ms INTEGER NOT NULL,
-  looked_seq INTEGER NOT NULL,
-  missing_qty REAL NOT NULL,
-  refused INTEGER NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id)
-) WITHOUT ROWID;
+CREATE INDEX stock_notes_looked ON stock_notes (looked_ms) WHERE looked_ms IS NOT NULL;
 
 -- A row is a branch for which orders that nobody booked are held back; '' means every branch.
 CREATE TABLE holding_branches (
@@ -767,7 +764,7 @@ FROM (
     END AS reserved_qty,
     coalesce((SELECT max(0, k.missing_qty - (SELECT total(max(0, s.qty)) FROM stock_steps s
         WHERE s.sku = k.sku AND s.subsidiary_id = k.subsidiary_id AND s.seq > k.looked_seq))
-      FROM stock_looks k WHERE k.sku = b.sku AND k.subsidiary_id = b.subsidiary_id), 0) AS unheard_qty,
+      FROM stock_notes k WHERE k.sku = b.sku AND k.subsidiary_id = b.subsidiary_id), 0) AS unheard_qty,
     (SELECT total(s.qty) FROM stock_steps s
       WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.confirmed_seq) AS ordered_qty,
     EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
