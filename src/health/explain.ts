@@ -6,6 +6,7 @@ import { type Delivery, deliveriesOfOrder } from '../hooks/deliveries.ts';
 import type { HookSettings } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-cursors.ts';
 import { waitingStatus } from '../orders/merging/held-callbacks.ts';
+import { incompleteReason } from '../orders/merging/incomplete-orders.ts';
 import { unlistedOrder } from '../orders/merging/listed-orders.ts';
 import type { OrderEvent } from '../orders/merging/order.ts';
 import { orderHistory } from '../orders/reading/order-queries.ts';
@@ -284,7 +285,7 @@ function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>
     'SELECT to_book_since FROM orders_to_book WHERE order_id = ?',
     orderId,
   );
-  const incomplete = sql.value<string>('SELECT reason FROM incomplete_orders WHERE order_id = ?', orderId);
+  const incomplete = incompleteReason(db, orderId);
   const ofNobody = 'SELECT 1 FROM unassigned_orders WHERE order_id = ? AND branch IS NULL';
   const unassigned = hasRole(db, 'hub') ? sql.value<number>(ofNobody, orderId) : undefined;
   const lines = sql.rows<{ line: number; name: string | null }>(
@@ -302,7 +303,7 @@ function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>
           `A callback says ${held.status}, which contradicts ${held.known}: it waits for a poll, and nothing of it counts until then.`,
         ]),
     ...(toBook === undefined ? [] : ['The POS has not booked it yet.']),
-    ...(incomplete === undefined ? [] : [`It is not complete: ${incomplete}`]),
+    ...(incomplete === null ? [] : [`It is not complete: ${incomplete}`]),
     ...(unassigned === undefined ? [] : ['No branch has its store, so it went to none.']),
     ...lines.map(
       ({ line, name }) => `Line ${line} (${name ?? '-'}) has no sku in the catalogue, so it takes no stock.`,

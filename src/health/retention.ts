@@ -71,7 +71,6 @@ const OF_ORDER = {
       'stock_steps',
       'ledger_orders',
       'listed_orders',
-      'incomplete_orders',
       'refused_acks',
       'prepared_orders',
       'preparation_events',

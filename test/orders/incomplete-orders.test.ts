@@ -12,7 +12,12 @@ function rig() {
     mirror,
     told: () => mirror.read((db) => incompleteOrders(db, clock.nowMs())).map(({ orderId }) => orderId),
     reasons: () =>
-      mirror.read((db) => db.prepare<[], string>('SELECT reason FROM incomplete_orders').pluck().all()),
+      mirror.read((db) =>
+        db
+          .prepare<[], string>('SELECT incomplete_reason FROM orders WHERE incomplete_reason IS NOT NULL')
+          .pluck()
+          .all(),
+      ),
     quarantined: () => mirror.quarantine.list(10),
     names: () => mirror.orders.get(ID)?.items.map(({ productName }) => productName),
   };

@@ -37,7 +37,9 @@ function lookAt(mirror: Mirror, orderId: string | undefined, raw: string): Found
     const rows = (table: string, by: string) =>
       db.prepare<[string], Row>(`SELECT * FROM ${table} WHERE order_id = ? ${by}`).all(id);
     const told = db
-      .prepare<[string], { reason: string }>(`SELECT reason FROM incomplete_orders WHERE order_id = ?`)
+      .prepare<[string], { reason: string }>(
+        `SELECT incomplete_reason AS reason FROM orders WHERE order_id = ? AND incomplete_reason IS NOT NULL`,
+      )
       .all(id);
     return {
       order: rows('orders', '')[0],

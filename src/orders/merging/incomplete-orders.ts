@@ -6,8 +6,8 @@ import type { OrderItem } from './mirrored-order.ts';
 import { IS_OPEN, isEnded, type OrderFields, type OrderObservation, TOLD_WITHIN_MS } from './order.ts';
 
 /**
- * Orders of which a part could not be read. Such an order has a row until a later observation is complete or the order
- * ends.
+ * Orders of which a part could not be read. Such an order has a reason until a later observation is complete or the
+ * order ends.
  */
 
 export interface IncompleteOrder {
@@ -52,14 +52,13 @@ export function noteIncomplete(
     if (!isNew && (items !== undefined || isEnded(status))) endIncomplete(db, orderId);
     return;
   }
-  // Keeps the existing row, because it describes the whole order. This observation has no items and covers only a part.
-  if (!isNew && items === undefined && reasonOf(db, orderId) !== undefined) return;
+  // Keeps the existing reason, because it describes the whole order. This observation has no items and covers only a part.
+  if (!isNew && items === undefined && incompleteReason(db, orderId) !== null) return;
   const named = parts.slice(0, PARTS_MAX).join(', ') + (parts.length > PARTS_MAX ? ', …' : '');
   const reason = `Order ${orderId} is incomplete: ${named}. What came is its payload.`;
-  if (reasonOf(db, orderId) === reason) return;
-  endIncomplete(db, orderId);
-  const sql = 'INSERT INTO incomplete_orders (order_id, reason, since) VALUES (?, ?, ?)';
-  sqlOf(db).run(sql, orderId, reason, isoUtc(observedAtMs));
+  if (incompleteReason(db, orderId) === reason) return;
+  const sql = 'UPDATE orders SET incomplete_reason = ?, incomplete_since = ? WHERE order_id = ?';
+  sqlOf(db).run(sql, reason, isoUtc(observedAtMs), orderId);
 }
 
 function partsOf({ reading, source, observedAtMs }: OrderObservation, merged: MergedOrder): string[] {
@@ -80,19 +79,24 @@ function partsOf({ reading, source, observedAtMs }: OrderObservation, merged: Me
   return parts;
 }
 
-function reasonOf(db: Database.Database, orderId: string): string | undefined {
-  return sqlOf(db).value<string>('SELECT reason FROM incomplete_orders WHERE order_id = ?', orderId);
+/** Returns which part of an order could not be read; null if it is complete. */
+export function incompleteReason(db: Database.Database, orderId: string): string | null {
+  const sql = 'SELECT incomplete_reason FROM orders WHERE order_id = ?';
+  return sqlOf(db).value<string | null>(sql, orderId) ?? null;
 }
 
 function endIncomplete(db: Database.Database, orderId: string): void {
-  sqlOf(db).run('DELETE FROM incomplete_orders WHERE order_id = ?', orderId);
+  // A row is rewritten with its payload, so a complete order is left alone.
+  const sql = `UPDATE orders SET incomplete_reason = NULL, incomplete_since = NULL
+    WHERE order_id = ? AND incomplete_since IS NOT NULL`;
+  sqlOf(db).run(sql, orderId);
 }
 
 /** Returns incomplete orders that are still to be prepared, oldest first. */
 export function incompleteOrders(db: Database.Database, nowMs: number): IncompleteOrder[] {
-  const sql = `SELECT order_id AS orderId, code, since,
-    is_scheduled IS 1 AND scheduled_for IS NULL AS lacksTime FROM incomplete_orders JOIN orders USING (order_id)
-    WHERE ${IS_OPEN} AND since > ? ORDER BY since`;
+  const sql = `SELECT order_id AS orderId, code, incomplete_since AS since,
+      is_scheduled IS 1 AND scheduled_for IS NULL AS lacksTime
+    FROM orders WHERE ${IS_OPEN} AND incomplete_since > ? ORDER BY incomplete_since`;
   return sqlOf(db).rows<IncompleteOrder>(sql, isoUtc(nowMs - TOLD_WITHIN_MS));
 }
 

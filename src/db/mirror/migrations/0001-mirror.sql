@@ -50,6 +50,9 @@ CREATE TABLE orders (
   sums_differ INTEGER,
   -- How well each value is known: a digit for each, as src/orders/merging/merge.ts writes them.
   evidence TEXT NOT NULL,
+  -- Which part of it could not be read, and since when; NULL: it is complete.
+  incomplete_reason TEXT,
+  incomplete_since TEXT,
   payload_source TEXT NOT NULL,
   payload_at TEXT,
   payload TEXT NOT NULL
@@ -75,6 +78,8 @@ CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NUL
 
 CREATE INDEX orders_waiting ON orders (to_book_since)
   WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
+
+CREATE INDEX orders_incomplete ON orders (incomplete_since) WHERE incomplete_since IS NOT NULL;
 
 -- A row is a line of an order.
 CREATE TABLE order_items (
@@ -458,13 +463,6 @@ CREATE TABLE held_notifications (
   payload TEXT NOT NULL,
   UNIQUE (order_id, digest)
 );
-
--- A row is an order of which a part could not be read.
-CREATE TABLE incomplete_orders (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  reason TEXT NOT NULL,
-  since TEXT NOT NULL
-) WITHOUT ROWID;
 
 -- A row is an order that an answer of GET /order/all had.
 CREATE TABLE listed_orders (
