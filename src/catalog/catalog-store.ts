@@ -174,7 +174,8 @@ function statements(db: Database.Database) {
       UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
         SELECT sku, subsidiary_id FROM stock_steps WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
         AND counted_version > refused_version
-        AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))`),
+        AND EXISTS (SELECT 1 FROM seen h
+          WHERE h.kind = 'holding-branch' AND h.name IN ('', stock_counts.subsidiary_id))`),
     stock: () =>
       db.prepare<[string, string | null], { qty: number | string | null }>(
         'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?',

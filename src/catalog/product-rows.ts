@@ -96,7 +96,8 @@ function statements(db: Database.Database) {
          AND counted_version > refused_version
          AND EXISTS (SELECT 1 FROM stock_steps s
            WHERE s.sku = stock_counts.sku AND s.subsidiary_id = stock_counts.subsidiary_id)
-         AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))`,
+         AND EXISTS (SELECT 1 FROM seen h
+          WHERE h.kind = 'holding-branch' AND h.name IN ('', stock_counts.subsidiary_id))`,
       ),
     /**
      * Marks order lines of unknown products to be matched again, because one may belong to the product written now.

@@ -168,7 +168,7 @@ function orderFactsOf({ orderId, ...row }: KeptRow): OrderFacts | undefined {
 
 function feedFacts(db: Database.Database): FeedFacts {
   const sql = `
-    SELECT (SELECT CASE WHEN EXISTS (SELECT 1 FROM holding_branches) THEN value ELSE -1 END FROM marks
+    SELECT (SELECT CASE WHEN EXISTS (SELECT 1 FROM seen WHERE kind = 'holding-branch') THEN value ELSE -1 END FROM marks
         WHERE name = 'ledger.seen') AS seen,
       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`;
   const found = sqlOf(db).row<{ seen: number; newestSeq: number }>(sql);

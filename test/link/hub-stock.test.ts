@@ -26,7 +26,7 @@ async function send({ services }: HubStore): Promise<Record<string, number>> {
 }
 
 const holding = (hub: HubStore) =>
-  hub.rows<{ branch: string }>('SELECT subsidiary_id AS branch FROM holding_branches ORDER BY 1');
+  hub.rows<{ branch: string }>("SELECT name AS branch FROM seen WHERE kind = 'holding-branch' ORDER BY 1");
 
 async function orderOfEach({ hub, settle, clock }: Chain, first: number): Promise<void> {
   const createdAt = new Date(clock.nowMs()).toISOString();

@@ -140,8 +140,9 @@ describe('retention', () => {
     const takenInTo = (seq: number) =>
       mirror.write((db) => {
         db.prepare("UPDATE marks SET value = ? WHERE name = 'ledger.seen'").run(seq);
-        db.prepare('DELETE FROM holding_branches').run();
-        if (seq >= 0) db.prepare("INSERT INTO holding_branches VALUES ('')").run();
+        db.prepare("DELETE FROM seen WHERE kind = 'holding-branch'").run();
+        if (seq >= 0)
+          db.prepare("INSERT INTO seen (kind, name, first_at) VALUES ('holding-branch', '', '2026')").run();
       });
     await takenInTo(0);
     expect((await run(mirror, 100)).dropped).not.toHaveProperty('events');

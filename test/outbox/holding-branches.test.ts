@@ -204,6 +204,8 @@ describe('the hold-back that is on by itself', () => {
       { subsidiaryId: 's2', externalId: 'B1' },
     ]);
     put.reservations.begin('auto');
-    expect(out.db.prepare('SELECT subsidiary_id FROM holding_branches').pluck().all()).toEqual(['s2']);
+    expect(out.db.prepare("SELECT name FROM seen WHERE kind = 'holding-branch'").pluck().all()).toEqual([
+      's2',
+    ]);
   });
 });

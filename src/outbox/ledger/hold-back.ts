@@ -18,7 +18,7 @@ export interface BranchHoldBack {
   missing: HoldBackLack[];
 }
 
-/** Key in `holding_branches` that stands for every branch, including unconfigured ones. */
+/** Key of a holding branch that stands for every branch, including unconfigured ones. */
 export const EVERY_BRANCH = '';
 
 /**
@@ -60,7 +60,7 @@ export function storesOf({ subsidiaryId, externalId }: Branch, branches: readonl
   return [subsidiaryId, externalId, branches.length === 1 ? '' : null].filter((store) => store !== null);
 }
 
-/** Returns the keys of the branches that must hold back, as stored in `holding_branches`. */
+/** Returns the keys of the branches that must hold back, as stored. */
 export function holdingKeys(
   branches: readonly Branch[],
   setting: HoldBackSetting,

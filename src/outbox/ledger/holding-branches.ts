@@ -10,6 +10,7 @@ const JUST_CAME_MS = 10 * 60_000;
 /** An open order this old counts as booked, if its POS acknowledges orders but never acknowledged this one. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
 const ACKNOWLEDGING = "seen WHERE kind = 'acknowledging-store'";
+const HOLDING = "seen WHERE kind = 'holding-branch'";
 
 /**
  * Keys of branches: `now` are all that must hold back, `on` those that start to, and `off` those that stop. `names` are
@@ -27,7 +28,7 @@ export function acknowledgingStores(db: Database.Database): Set<string> {
   return new Set(sqlOf(db).values<string>(`SELECT name FROM ${ACKNOWLEDGING}`));
 }
 
-/** Branches that hold back, stored in `holding_branches`. The caller opens the transaction. */
+/** Branches that hold back, as stored. The caller opens the transaction. */
 export class HoldingBranches {
   readonly #db: Database.Database;
   readonly #sql: Sql;
@@ -42,7 +43,7 @@ export class HoldingBranches {
   }
 
   get isAny(): boolean {
-    return this.#sql.value('SELECT 1 FROM holding_branches LIMIT 1') !== undefined;
+    return this.#sql.value(`SELECT 1 FROM ${HOLDING} LIMIT 1`) !== undefined;
   }
 
   /** Returns the branches in which hold-back must start or stop; undefined if there is none. */
@@ -50,10 +51,10 @@ export class HoldingBranches {
     // Stores are never removed, so a new store shows in their number.
     const sizes = this.#sql.row<{ acking: number; holding: number }>(`
       SELECT (SELECT count(*) FROM ${ACKNOWLEDGING}) AS acking,
-        (SELECT count(*) FROM holding_branches) AS holding`);
+        (SELECT count(*) FROM ${HOLDING}) AS holding`);
     const seen = `${setting} ${sizes?.acking} ${sizes?.holding}`;
     if (seen === this.#seen) return undefined;
-    const before = new Set(this.#sql.values<string>('SELECT subsidiary_id FROM holding_branches'));
+    const before = new Set(this.#sql.values<string>(`SELECT name FROM ${HOLDING}`));
     const now = holdingKeys(this.#branches.all, setting, acknowledgingStores(this.#db));
     const names: string[] = [];
     for (const { subsidiaryId, externalId } of setting === 'auto' ? this.#renamed(before, now) : []) {
@@ -93,15 +94,17 @@ export class HoldingBranches {
     return [...acknowledgingStores(this.#db)].filter((store) => !configured.has(store));
   }
 
-  apply({ now, off, names }: HoldBackSwitch): void {
+  apply({ now, off, names }: HoldBackSwitch, nowMs: number): void {
     // A renamed branch gets the times of its earlier name. If several stores may be that, it gets their widest span.
     const carry = `INSERT OR IGNORE INTO seen (kind, name, first_at, last_at)
       SELECT 'acknowledging-store', @name, min(first_at), max(last_at) FROM ${ACKNOWLEDGING}
         AND name IN (SELECT value FROM json_each(@former))`;
     const former = JSON.stringify(names.length > 0 ? this.#formerStores() : []);
     for (const name of names) this.#sql.run(carry, { name, former });
-    this.#sql.run('DELETE FROM holding_branches');
-    for (const key of now) this.#sql.run('INSERT INTO holding_branches (subsidiary_id) VALUES (?)', key);
+    const end = `DELETE FROM ${HOLDING} AND name NOT IN (SELECT value FROM json_each(?))`;
+    this.#sql.run(end, JSON.stringify([...now]));
+    const hold = "INSERT OR IGNORE INTO seen (kind, name, first_at) VALUES ('holding-branch', ?, ?)";
+    for (const key of now) this.#sql.run(hold, key, isoUtc(nowMs));
     for (const key of off) {
       this.#sql.run("UPDATE stock_counts SET dirty = 0 WHERE ? IN ('', subsidiary_id)", key);
     }

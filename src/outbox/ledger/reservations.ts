@@ -14,7 +14,7 @@ import type { AckBranch, Acknowledgement, AckResult } from '../intake/change.ts'
 import type { HoldBackSetting } from './hold-back.ts';
 import { HoldingBranches } from './holding-branches.ts';
 import { LineStocks, type Quantities, qtyKey, type StockQty } from './line-stocks.ts';
-import { HOLDS, type SafetyRule, SafetyStock, type StockKey, StockLedger } from './stock-ledger.ts';
+import { holdsBack, type SafetyRule, SafetyStock, type StockKey, StockLedger } from './stock-ledger.ts';
 
 /** Maximum difference of two clocks. An order may have been placed by this much earlier than its time says. */
 const CLOCKS_MARGIN_MS = 30_000;
@@ -152,7 +152,8 @@ export class Reservations {
     }
     if (!change) return;
     this.#takeEvents();
-    this.#holding.apply(change);
+    const nowMs = this.#clock.nowMs();
+    this.#holding.apply(change, nowMs);
     if (change.on.length === 0) return;
     const open = this.#sql.rows<{ orderId: string; store: string | null; seq: number }>(`
       SELECT order_id AS orderId, store_external_id AS store,
@@ -164,7 +165,7 @@ export class Reservations {
       this.#put(taken);
       this.#follow(taken, store, { seq, isNews: true });
     }
-    const times = { nowMs: this.#clock.nowMs(), editHoldMs: this.#editHoldMs };
+    const times = { nowMs, editHoldMs: this.#editHoldMs };
     for (const key of change.on) this.#holding.begin(key, setting, times);
   }
 
@@ -479,7 +480,7 @@ export class Reservations {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
     // Selects orders that every count and every swept quantity includes. Without hold-back, an ended order stays
     // until the stock is sent again. It explains a difference if the platform did not add its pieces back.
-    const isHeldBack = `EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id))`;
+    const isHeldBack = holdsBack('s.subsidiary_id');
     const isOpenStep = `(s.booked_version IS NULL AND ${isHeldBack})`;
     // A waiting change and a held one are in two indexes; a query for both would read the whole table.
     const isIn = (index: string, guard: string) => `EXISTS (SELECT 1 FROM outbox w INDEXED BY ${index}
@@ -718,7 +719,7 @@ export class Reservations {
   #touch({ sku, subsidiaryId }: StockKey): void {
     this.#sql.run(
       `UPDATE stock_counts SET dirty = 1
-       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version AND ${HOLDS}`,
+       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version AND ${holdsBack('stock_counts.subsidiary_id')}`,
       ...[sku, subsidiaryId],
     );
   }

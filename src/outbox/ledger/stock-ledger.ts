@@ -70,9 +70,9 @@ const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, 
   ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, named, show,
   show_uncertain AS showUncertain`;
 
-/** SQL for whether the branch of a row of `stock_counts` holds back. */
-export const HOLDS =
-  "EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))";
+/** SQL for whether the branch with the id in this column holds back. */
+export const holdsBack = (column: string) =>
+  `EXISTS (SELECT 1 FROM seen h WHERE h.kind = 'holding-branch' AND h.name IN ('', ${column}))`;
 
 const LEDGER = `
   SELECT ${COLUMNS} FROM stock_ledger`;
@@ -370,7 +370,7 @@ export function unsettledStocks(db: Database.Database): Set<string> {
       `SELECT DISTINCT t.sku, t.subsidiary_id AS subsidiaryId
        FROM stock_steps t LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)
        WHERE t.seq > coalesce(k.confirmed_seq, 0) OR (t.booked_version IS NULL AND t.qty <> 0
-         AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', t.subsidiary_id)))
+         AND ${holdsBack('t.subsidiary_id')})
        UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1`,
     ),
   );

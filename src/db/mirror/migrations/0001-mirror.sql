@@ -419,7 +419,8 @@ CREATE TABLE marks (
 
 -- A row is a name that has come up, of a kind, with when it did. 'polled-day': a date that an answer had whole;
 -- 'unknown-status': one that the platform says and its document does not name; 'product-field': one that products have,
--- or had; 'acknowledging-store': one, as orders name it, whose POS has acknowledged an order.
+-- or had; 'acknowledging-store': one, as orders name it, whose POS has acknowledged an order; 'holding-branch': one for
+-- which orders that nobody booked are held back since then, '' for every branch.
 CREATE TABLE seen (
   kind TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -703,11 +704,6 @@ CREATE TABLE stock_notes (
 
 CREATE INDEX stock_notes_looked ON stock_notes (looked_ms) WHERE looked_ms IS NOT NULL;
 
--- A row is a branch for which orders that nobody booked are held back; '' means every branch.
-CREATE TABLE holding_branches (
-  subsidiary_id TEXT NOT NULL PRIMARY KEY
-) WITHOUT ROWID;
-
 CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
   INSERT INTO seen (kind, name, first_at, last_at)
     SELECT 'acknowledging-store', coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
@@ -771,7 +767,7 @@ FROM (
   FROM (
     SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
       coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms,
-      EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)) AS holds
+      EXISTS (SELECT 1 FROM seen h WHERE h.kind = 'holding-branch' AND h.name IN ('', s.subsidiary_id)) AS holds
     FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
 
 -- Hooks.
