@@ -70,7 +70,6 @@ const OF_ORDER = {
       'order_acks',
       'stock_steps',
       'ledger_orders',
-      'listed_orders',
       'refused_acks',
       'prepared_orders',
       'preparation_events',

@@ -21,18 +21,15 @@ export interface UnlistedOrder {
   since: string;
 }
 
-/** Records that an answer has the order, in the caller's transaction. */
+/** Records that an answer has an order that is in the mirror, in the caller's transaction. */
 export function noteListed(db: Database.Database, orderId: string, at: string): void {
-  const sql = `INSERT INTO listed_orders (order_id, listed_at) VALUES (?, ?)
-    ON CONFLICT (order_id) DO UPDATE SET listed_at = excluded.listed_at`;
-  sqlOf(db).run(sql, orderId, at);
+  sqlOf(db).run('UPDATE orders SET listed_at = ? WHERE order_id = ?', at, orderId);
 }
 
 /** Returns the open orders that their list lacks, oldest first. */
 function unlistedOrders(db: Database.Database): UnlistedOrder[] {
   const sql = `SELECT order_id AS orderId, code, listed_at AS listedAt, missing_since AS since
-    FROM listed_orders JOIN orders USING (order_id)
-    WHERE missing_since IS NOT NULL AND is_told = 1 AND ${IS_OPEN} ORDER BY missing_since, order_id`;
+    FROM orders WHERE missing_since IS NOT NULL AND missing_told = 1 AND ${IS_OPEN} ORDER BY missing_since, order_id`;
   return sqlOf(db).rows<UnlistedOrder>(sql);
 }
 
@@ -98,7 +95,7 @@ export class ListedOrders {
         for (const { orderId, createdAt, missingSince } of lost) {
           if (missingSince === null)
             sql.run(MISSING, lastListedAt(db, createdAt), at, Number(areFew), orderId);
-          else sql.run('UPDATE listed_orders SET is_told = 1 WHERE order_id = ? AND is_told = 0', orderId);
+          else sql.run('UPDATE orders SET missing_told = 1 WHERE order_id = ? AND missing_told = 0', orderId);
         }
         if (!report.mayBeCut) noteDays(db, window, at);
       }
@@ -107,9 +104,8 @@ export class ListedOrders {
   }
 }
 
-const LISTED_AGAIN =
-  'UPDATE listed_orders SET listed_at = ?, missing_since = NULL WHERE missing_since IS NOT NULL';
-const MISSING = `UPDATE listed_orders SET listed_at = max(listed_at, ?), missing_since = ?, is_told = ?
+const LISTED_AGAIN = 'UPDATE orders SET listed_at = ?, missing_since = NULL WHERE missing_since IS NOT NULL';
+const MISSING = `UPDATE orders SET listed_at = max(listed_at, ?), missing_since = ?, missing_told = ?
   WHERE order_id = ?`;
 
 interface Expected {
@@ -123,8 +119,7 @@ interface Expected {
 
 function expected(db: Database.Database, window: PollWindow): Expected[] {
   const sql = `SELECT order_id AS orderId, code, created_at AS createdAt, seq, missing_since AS missingSince
-    FROM orders JOIN listed_orders USING (order_id)
-    WHERE ${IS_OPEN} AND ((created_at >= ? AND created_at < ?) OR missing_since IS NOT NULL)`;
+    FROM orders WHERE ${IS_OPEN} AND listed_at IS NOT NULL AND ((created_at >= ? AND created_at < ?) OR missing_since IS NOT NULL)`;
   return sqlOf(db)
     .rows<Omit<Expected, 'isInWindow'>>(sql, window.startDate, addDays(window.endDate, 1))
     .map((row) => ({ ...row, isInWindow: liesWithin(window, Date.parse(row.createdAt)) }))

@@ -126,10 +126,13 @@ const OWN_FIELDS = [
 ];
 const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])}, coalesce(lines_seq, seq) AS linesSeq
   FROM orders WHERE order_id = ?`;
-const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, channel, order_id)
-  VALUES (${marks(WRITTEN.length + 3)})`;
+const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, channel, listed_at, order_id)
+  VALUES (${marks(WRITTEN.length + 4)})`;
+/** SQL that takes over when an answer had the order; a callback leaves the time alone. */
+const LISTED = 'listed_at = coalesce(?, listed_at)';
 const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)},
-  to_book_since = coalesce(to_book_since, ?), channel = coalesce(?, channel), payload_at = NULL WHERE order_id = ?`;
+  to_book_since = coalesce(to_book_since, ?), channel = coalesce(?, channel), ${LISTED},
+  payload_at = NULL WHERE order_id = ?`;
 // No ORDER BY here, because it would make the query three times as slow even with nothing to sort.
 const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ?`;
 const PLACED_ITEMS = ITEMS.replace('line,', 'line, sku, product_id AS productId, matched_by AS matchedBy,');
@@ -340,7 +343,8 @@ export interface MergeOptions {
 }
 
 /**
- * Merges an observation, in the caller's transaction. `pollDigest` identifies the poll's record (see `pollDigests`).
+ * Merges an observation, in the caller's transaction. `pollDigest` identifies the record of a poll's answer that lists
+ * the order (see `pollDigests`); null if it came otherwise.
  * The data of a removed customer is stored again only if the order had ended and is open again.
  */
 export function mergeOrder(
@@ -397,6 +401,7 @@ export function mergeOrder(
       evidence,
       toBookSince,
       channelOf(values[NAME_AT] as string | null),
+      pollDigest === null ? null : observedAt,
       orderId,
     );
     sql.run(known ? UPDATE_ORDER : INSERT_ORDER, ...row);
@@ -547,12 +552,18 @@ function noteConfirmed(
   const digest = source === 'poll' ? pollDigest : known.pollDigest;
   const isOther = known.payload !== raw;
   const receivedAt = isoUtc(observedAtMs);
+  const listedAt = pollDigest === null ? null : receivedAt;
   if (known.payloadSource === source && isOther) {
     if (source === 'webhook' || known.payloadAt === null) keepReplacedPayload(db, orderId, known);
-    const sql = 'UPDATE orders SET payload = ?, payload_at = ?, poll_digest = ? WHERE order_id = ?';
-    sqlOf(db).run(sql, raw, receivedAt, digest, orderId);
+    const sql = `UPDATE orders SET payload = ?, payload_at = ?, poll_digest = ?, ${LISTED} WHERE order_id = ?`;
+    sqlOf(db).run(sql, raw, receivedAt, digest, listedAt, orderId);
   } else if (known.pollDigest !== digest) {
-    updateDigest(db, orderId, digest);
+    sqlOf(db).run(
+      `UPDATE orders SET poll_digest = ?, ${LISTED} WHERE order_id = ?`,
+      digest,
+      listedAt,
+      orderId,
+    );
   }
   if (source === 'webhook' && known.payloadSource === 'poll' && isOther) {
     addPayload(db, orderId, { seq: known.seq, source, receivedAt, payload: raw }, false);

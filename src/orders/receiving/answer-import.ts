@@ -199,7 +199,9 @@ export class AnswerImport {
           places,
           isFed,
         });
-        noteListed(db, observation.reading.orderId, isoUtc(observation.observedAtMs));
+        // An order that the merge writes gets the time in the same statement.
+        if (outcome === 'superseded' || outcome === 'held')
+          noteListed(db, observation.reading.orderId, isoUtc(observation.observedAtMs));
         written.push({ outcome, orderId: observation.reading.orderId });
       }
     }

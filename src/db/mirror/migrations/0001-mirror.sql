@@ -53,6 +53,12 @@ CREATE TABLE orders (
   -- Which part of it could not be read, and since when; NULL: it is complete.
   incomplete_reason TEXT,
   incomplete_since TEXT,
+  -- A time when an answer of GET /order/all had it, the last one where it is missing now; NULL: none had it.
+  listed_at TEXT,
+  -- The first answer for its day that lacked it; NULL: it is listed.
+  missing_since TEXT,
+  -- 0: missing in one answer that lacked most orders, so it is not reported yet.
+  missing_told INTEGER NOT NULL DEFAULT 0,
   payload_source TEXT NOT NULL,
   payload_at TEXT,
   payload TEXT NOT NULL
@@ -80,6 +86,8 @@ CREATE INDEX orders_waiting ON orders (to_book_since)
   WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
 
 CREATE INDEX orders_incomplete ON orders (incomplete_since) WHERE incomplete_since IS NOT NULL;
+
+CREATE INDEX orders_missing ON orders (missing_since) WHERE missing_since IS NOT NULL;
 
 -- A row is a line of an order.
 CREATE TABLE order_items (
@@ -464,19 +472,6 @@ CREATE TABLE held_notifications (
   payload TEXT NOT NULL,
   UNIQUE (order_id, digest)
 );
-
--- A row is an order that an answer of GET /order/all had.
-CREATE TABLE listed_orders (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  -- A time when an answer had it; the last one where it is missing now.
-  listed_at TEXT NOT NULL,
-  -- The first answer for its day that lacked it; NULL: listed.
-  missing_since TEXT,
-  -- 0: missing in one answer that lacked most orders, so it is not reported yet.
-  is_told INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-
-CREATE INDEX listed_orders_missing ON listed_orders (missing_since) WHERE missing_since IS NOT NULL;
 
 -- Catalogue.
 
