@@ -35,7 +35,7 @@ function slugsOf(file: string): string[] {
 
 /** The mirror's tables for tillsync's own use. A POS must not rely on them, because they may change. */
 const OWN_TABLES =
-  'audit branch_products catalog_news feed feed_branches feed_stores forgotten_up hand_overs handed_up held_notifications hook_deliveries hooks hub id_counts inbox_copied ledger_orders left_stores link merged_references moved_ids order_payloads orders_away pos_signs preparation_events prepared_orders seen sent_orders stock_counts stock_notes stock_steps sweeps unassigned_orders up_acks up_items waiting_acks'.split(
+  'audit branch_products catalog_news feed feed_branches feed_stores forgotten_up hand_overs handed_up held_notifications hook_deliveries hooks hub id_counts ledger_orders left_stores link merged_references moved_ids order_payloads orders_away pos_signs preparation_events prepared_orders seen sent_orders stock_counts stock_notes stock_steps sweeps unassigned_orders up_acks up_items waiting_acks'.split(
     ' ',
   );
 const OWN_COLUMNS = [

@@ -228,7 +228,7 @@ describe('an inbox in the hands of a POS', () => {
       expect(taken?.n).toBe(inserted);
       await until(
         'nothing is remembered of what is gone',
-        () => mirror('SELECT * FROM inbox_copied').length === 0,
+        () => mirror("SELECT * FROM seen WHERE kind = 'inbox-row'").length === 0,
       );
       expect(control.violations()).toEqual([]);
       expect(control.deadRefreshUses()).toEqual([]);

@@ -114,7 +114,7 @@ it.each([
     send();
     expect(look()).toEqual({ taken: 1, acks: 1, full: null });
     expect(inbox.read()).toMatchObject({ changes: [], acks: [] });
-    expect(out.db.prepare('SELECT count(*) FROM inbox_copied').pluck().get()).toBe(0);
+    expect(out.db.prepare("SELECT count(*) FROM seen WHERE kind = 'inbox-row'").pluck().get()).toBe(0);
     const told = "SELECT json_extract(body, '$.qty') FROM outbox WHERE target = 'sku:0@s1'";
     expect(out.db.prepare(told).pluck().all()).toEqual([2]);
   },

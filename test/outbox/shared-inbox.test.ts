@@ -68,7 +68,7 @@ it('rows of a branch whose line is full stay in a shared inbox; those of others 
     changes: [{ value: { externalId: 'A1', qty: 1 } }, { value: { externalId: 'A1', qty: 0 } }],
     acks: [{ orderId: 'o1' }, { orderId: 'unknown' }],
   });
-  expect(out.db.prepare('SELECT count(*) FROM inbox_copied').pluck().get()).toBe(0);
+  expect(out.db.prepare("SELECT count(*) FROM seen WHERE kind = 'inbox-row'").pluck().get()).toBe(0);
 });
 
 it('InboxLoop gets past thousands of rows of one full branch, and comes back for them once there is room', {

@@ -23,6 +23,8 @@ interface InboxIngested {
  * refused acknowledgements are deleted.
  */
 const FORGET_AFTER_MS = 30 * 24 * 3_600_000;
+const FORGET_ROWS = "DELETE FROM seen WHERE kind = 'inbox-row'";
+const FORGET_ROW = `${FORGET_ROWS} AND name = ?`;
 
 /**
  * Copies inbox rows into the outbox, each once, although two files cannot change in one transaction. The mirror notes
@@ -53,7 +55,8 @@ export class InboxIntake {
   ingest(batch: Omit<InboxBatch, 'alive'>, guards: GuardSettings, passed = new PassedOver()): InboxIngested {
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
-      const note = 'INSERT INTO inbox_copied (inbox_key, copied_at) VALUES (?, ?) ON CONFLICT DO NOTHING';
+      const note =
+        "INSERT INTO seen (kind, name, first_at) VALUES ('inbox-row', ?, ?) ON CONFLICT DO NOTHING";
       const isNew = ({ key }: { key: string }) => this.#sql.run(note, key, at).changes > 0;
       const changes = batch.changes.filter(isNew);
       const items = this.#intake.dated(changes.map(handedOver));
@@ -71,7 +74,7 @@ export class InboxIntake {
       const mayBook = ({ orderId }: InboxAck) =>
         passed.isNone || this.#reservations.isOfOthers(orderId, passed.branches);
       for (const ack of batch.acks) if (!mayBook(ack)) stay.add(ack);
-      for (const { key } of stay) this.#sql.run('DELETE FROM inbox_copied WHERE inbox_key = ?', key);
+      for (const { key } of stay) this.#sql.run(FORGET_ROW, key);
       const goes = (row: { key: string }) => !stay.has(row);
       // An acknowledgement with a value that is too long is dropped, because no order has an id this long.
       const acked = batch.acks
@@ -89,10 +92,9 @@ export class InboxIntake {
   /** Deletes the notes of rows that the inbox no longer has. */
   forget(batch: Pick<InboxBatch, 'changes' | 'acks'>): void {
     this.#sql.transaction(() => {
-      const forget = 'DELETE FROM inbox_copied WHERE inbox_key = ?';
-      for (const { key } of [...batch.changes, ...batch.acks]) this.#sql.run(forget, key);
+      for (const { key } of [...batch.changes, ...batch.acks]) this.#sql.run(FORGET_ROW, key);
       const before = isoUtc(this.#clock.nowMs() - FORGET_AFTER_MS);
-      this.#sql.run('DELETE FROM inbox_copied WHERE copied_at < ?', before);
+      this.#sql.run(`${FORGET_ROWS} AND first_at < ?`, before);
       this.#sql.run('DELETE FROM refused_acks WHERE refused_at < ?', before);
     });
   }
@@ -102,7 +104,7 @@ export class InboxIntake {
    * renamed, so that no noted row can come again.
    */
   forgetAll(): void {
-    this.#sql.run('DELETE FROM inbox_copied');
+    this.#sql.run(FORGET_ROWS);
   }
 }
 

@@ -148,7 +148,9 @@ function changeFaults(db: Database.Database, inbox: InboxContent, handedOver: Su
   for (const { target, value } of inbox.changes) find(target, value);
   const faults = handedOver.missing(found);
 
-  const copied = new Set(db.prepare<[], string>('SELECT inbox_key FROM inbox_copied').pluck().all());
+  const copied = new Set(
+    db.prepare<[], string>("SELECT name FROM seen WHERE kind = 'inbox-row'").pluck().all(),
+  );
   const waiting = inbox.changes.filter(({ key }) => !copied.has(key)).length;
   const taken = db.prepare<[], number>("SELECT value FROM marks WHERE name = 'outbox.version'").pluck().get();
   const all = (taken ?? 0) + waiting;

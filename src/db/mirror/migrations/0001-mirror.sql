@@ -428,7 +428,8 @@ CREATE TABLE marks (
 -- A row is a name that has come up, of a kind, with when it did. 'polled-day': a date that an answer had whole;
 -- 'unknown-status': one that the platform says and its document does not name; 'product-field': one that products have,
 -- or had; 'acknowledging-store': one, as orders name it, whose POS has acknowledged an order; 'holding-branch': one for
--- which orders that nobody booked are held back since then, '' for every branch.
+-- which orders that nobody booked are held back since then, '' for every branch; 'inbox-row': the key of one that is in
+-- the outbox since then and not yet removed from the inbox.
 CREATE TABLE seen (
   kind TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -527,12 +528,6 @@ END;
 CREATE TRIGGER references_go AFTER DELETE ON outbox BEGIN
   DELETE FROM merged_references WHERE change_id = OLD.change_id;
 END;
-
--- A row is a row of the inbox that is in the outbox by now and not yet removed from the inbox.
-CREATE TABLE inbox_copied (
-  inbox_key TEXT NOT NULL PRIMARY KEY,
-  copied_at TEXT NOT NULL
-) WITHOUT ROWID;
 
 -- A row is a range of versions that were handed over past the inbox while it may have had rows.
 CREATE TABLE hand_overs (
