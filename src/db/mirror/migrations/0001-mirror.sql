@@ -478,7 +478,9 @@ CREATE TABLE held_notifications (
 
 -- A row is the last complete reading of a branch's product list.
 CREATE TABLE sweeps (
+  -- Its subsidiary id, or `ext:` and its external id.
   branch TEXT NOT NULL PRIMARY KEY,
+  -- NULL: the reading confirms no quantity, for it was not the platform's, or the branch has no such id.
   subsidiary_id TEXT,
   started_at TEXT NOT NULL,
   completed_at TEXT NOT NULL,
@@ -707,9 +709,11 @@ END;
 CREATE VIEW stock_beliefs AS
 SELECT k.sku, k.subsidiary_id, k.show, k.show_uncertain,
   CASE WHEN k.uncertain = 0 THEN k.qty + 0 END AS believed_qty,
-  max(k.confirmed_seq, coalesce((SELECT max(w.as_of_seq) FROM sweeps w WHERE w.subsidiary_id = k.subsidiary_id), 0))
+  max(k.confirmed_seq, coalesce((SELECT w.as_of_seq FROM sweeps w
+      WHERE w.branch = k.subsidiary_id AND w.subsidiary_id IS NOT NULL), 0))
     AS confirmed_seq,
-  max(k.confirmed_ms, coalesce((SELECT max(w.completed_ms) FROM sweeps w WHERE w.subsidiary_id = k.subsidiary_id), 0))
+  max(k.confirmed_ms, coalesce((SELECT w.completed_ms FROM sweeps w
+      WHERE w.branch = k.subsidiary_id AND w.subsidiary_id IS NOT NULL), 0))
     AS confirmed_ms
 FROM stocks k;
 
