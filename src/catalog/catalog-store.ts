@@ -3,6 +3,7 @@ import type Database from 'better-sqlite3';
 import { twinKey } from '../core/folding.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { countsOf, type FieldNews, fieldsOf, topmost } from '../core/values.ts';
+import { isSeen, seen } from '../db/seen.ts';
 import { isStored, preparedOnUse, sqlOf } from '../db/sqlite.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { BranchProducts } from './branch-catalog.ts';
@@ -174,8 +175,7 @@ function statements(db: Database.Database) {
       UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
         SELECT sku, subsidiary_id FROM stock_steps WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
         AND counted_version > refused_version
-        AND EXISTS (SELECT 1 FROM seen h
-          WHERE h.kind = 'holding-branch' AND h.name IN ('', stock_counts.subsidiary_id))`),
+        AND ${isSeen('holding-branch', "''", 'stock_counts.subsidiary_id')}`),
     stock: () =>
       db.prepare<[string, string | null], { qty: number | string | null }>(
         'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?',
@@ -572,7 +572,7 @@ const FIELDS_READ = 200;
 const FIELDS_READ_MIN = 5;
 const KNOWN_SHARE = 0.8;
 const NEWS_FOR_MS = 86_400_000;
-const FIELDS = "seen WHERE kind = 'product-field'";
+const FIELDS = seen('product-field');
 const SET_GONE = "UPDATE seen SET gone_since = ? WHERE kind = 'product-field' AND name = ?";
 
 /** Records which fields nearly all products have, and which recorded fields no product has any more. */

@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import { fold } from '../core/folding.ts';
+import { isSeen } from '../db/seen.ts';
 import { asBit, asSent, fromBit, isStored, preparedOnUse, type SqlValue } from '../db/sqlite.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import type { MirroredProduct, ProductFilter } from './product.ts';
@@ -96,8 +97,7 @@ function statements(db: Database.Database) {
          AND counted_version > refused_version
          AND EXISTS (SELECT 1 FROM stock_steps s
            WHERE s.sku = stock_counts.sku AND s.subsidiary_id = stock_counts.subsidiary_id)
-         AND EXISTS (SELECT 1 FROM seen h
-          WHERE h.kind = 'holding-branch' AND h.name IN ('', stock_counts.subsidiary_id))`,
+         AND ${isSeen('holding-branch', "''", 'stock_counts.subsidiary_id')}`,
       ),
     /**
      * Marks order lines of unknown products to be matched again, because one may belong to the product written now.

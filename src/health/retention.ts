@@ -6,6 +6,7 @@ import { rest } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import { hasRole, mark } from '../db/marks.ts';
+import { isSeen, seen } from '../db/seen.ts';
 import { sqlOf, usedBytes } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
 import { customersOf, noteToClean, TO_CLEAN } from '../orders/merging/anonymize.ts';
@@ -59,7 +60,7 @@ const LOOK_ROWS = 250;
 
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
   EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id AND a.without IS NULL) AS isAcknowledged,
-  EXISTS (SELECT 1 FROM seen s WHERE s.kind = 'acknowledging-store' AND s.name = coalesce(o.store_external_id, '')) AS usesAcks,
+  ${isSeen('acknowledging-store', "coalesce(o.store_external_id, '')")} AS usesAcks,
   (SELECT min(s.seq) FROM stock_steps s JOIN ledger_orders l USING (order_id)
     WHERE s.order_id = o.order_id AND l.takes = 1 AND s.booked_version IS NULL) AS heldBackSeq`;
 
@@ -167,12 +168,12 @@ function orderFactsOf({ orderId, ...row }: KeptRow): OrderFacts | undefined {
 
 function feedFacts(db: Database.Database): FeedFacts {
   const sql = `
-    SELECT (SELECT CASE WHEN EXISTS (SELECT 1 FROM seen WHERE kind = 'holding-branch') THEN value ELSE -1 END FROM marks
-        WHERE name = 'ledger.seen') AS seen,
+    SELECT (SELECT CASE WHEN EXISTS (SELECT 1 FROM ${seen('holding-branch')}) THEN value ELSE -1 END FROM marks
+        WHERE name = 'ledger.seen') AS heardTo,
       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`;
-  const found = sqlOf(db).row<{ seen: number; newestSeq: number }>(sql);
-  const { seen = -1, newestSeq = 0 } = found ?? {};
-  return { heldBackTo: seen < 0 ? null : seen, newestSeq };
+  const found = sqlOf(db).row<{ heardTo: number; newestSeq: number }>(sql);
+  const { heardTo = -1, newestSeq = 0 } = found ?? {};
+  return { heldBackTo: heardTo < 0 ? null : heardTo, newestSeq };
 }
 
 /**

@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../../core/time.ts';
 import { countsOf, type FieldNews, fieldsOf, topmost } from '../../core/values.ts';
+import { seen } from '../../db/seen.ts';
 import { sqlOf } from '../../db/sqlite.ts';
 import type { OrderItem } from './mirrored-order.ts';
 import { IS_OPEN, isEnded, type OrderFields, type OrderObservation, TOLD_WITHIN_MS } from './order.ts';
@@ -281,7 +282,7 @@ export function noteUnknownStatus(
   const note = `INSERT INTO seen (kind, name, first_at, last_at, order_id) VALUES ('unknown-status', @word, @at, @at, @orderId)
     ON CONFLICT (kind, name) DO UPDATE SET order_id = excluded.order_id, last_at = excluded.last_at`;
   sql.run(note, { word: word.slice(0, WORD_LENGTH_MAX), at: isoUtc(observedAtMs), orderId });
-  const words = "seen WHERE kind = 'unknown-status'";
+  const words = seen('unknown-status');
   const firstOver = `SELECT last_at FROM ${words} ORDER BY last_at DESC LIMIT 1 OFFSET ?`;
   sql.run(`DELETE FROM ${words} AND last_at <= (${firstOver})`, WORDS_MAX);
 }

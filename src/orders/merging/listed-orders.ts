@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import { counted } from '../../core/errors.ts';
 import { isoUtc } from '../../core/time.ts';
+import { seen } from '../../db/seen.ts';
 import { sqlOf } from '../../db/sqlite.ts';
 import type { MirrorFile } from '../reading/mirror-file.ts';
 import { addDays, liesWithin, type PollWindow } from '../receiving/poll-window.ts';
@@ -145,8 +146,7 @@ export function isRound(records: number): boolean {
 /** Returns the time of the last whole answer that had each date on which the order may be; '' if there was none. */
 function lastListedAt(db: Database.Database, createdAt: string): string {
   const day = createdAt.slice(0, 10);
-  const sql =
-    "SELECT count(*) AS days, min(last_at) AS at FROM seen WHERE kind = 'polled-day' AND name IN (?, ?, ?)";
+  const sql = `SELECT count(*) AS days, min(last_at) AS at FROM ${seen('polled-day')} AND name IN (?, ?, ?)`;
   const found = sqlOf(db).row<{ days: number; at: string | null }>(
     sql,
     addDays(day, -1),
@@ -164,5 +164,5 @@ function noteDays(db: Database.Database, { startDate, endDate }: PollWindow, at:
     ON CONFLICT (kind, name) DO UPDATE SET last_at = excluded.last_at`;
   for (let day = startDate; day <= endDate; day = addDays(day, 1)) sql.run(note, day, at, at);
   const keptFrom = addDays(isoUtc(Date.parse(at)).slice(0, 10), -DAYS_KEPT);
-  sql.run("DELETE FROM seen WHERE kind = 'polled-day' AND name < ?", keptFrom);
+  sql.run(`DELETE FROM ${seen('polled-day')} AND name < ?`, keptFrom);
 }

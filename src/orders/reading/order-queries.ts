@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../../core/time.ts';
 import { setMark } from '../../db/marks.ts';
+import { seen } from '../../db/seen.ts';
 import { fromBit, sqlOf } from '../../db/sqlite.ts';
 import { ORDER_FIELDS } from '../merging/field-aliases.ts';
 import type { BoardOrder, MirroredOrder, OrderToBook, TrendHour } from '../merging/mirrored-order.ts';
@@ -160,7 +161,7 @@ const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
 /** SQL interval. An order that arrived at most this long before the POS's first acknowledgement also waits for one. */
 const BEFORE_FIRST_ACK = '-1 hour';
 /** SQL for the stores whose POS has acknowledged an order. */
-const ACKNOWLEDGING = "seen WHERE kind = 'acknowledging-store'";
+const ACKNOWLEDGING = seen('acknowledging-store');
 
 /** Returns when a POS last acknowledged an order; null if none ever did. */
 export function lastAcknowledgedAt(db: Database.Database): string | null {

@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { TillsyncError } from '../../core/errors.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
+import { seen } from '../../db/seen.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { Reservations } from '../ledger/reservations.ts';
 import { PassedOver } from '../sending/call-plan.ts';
@@ -23,7 +24,7 @@ interface InboxIngested {
  * refused acknowledgements are deleted.
  */
 const FORGET_AFTER_MS = 30 * 24 * 3_600_000;
-const FORGET_ROWS = "DELETE FROM seen WHERE kind = 'inbox-row'";
+const FORGET_ROWS = `DELETE FROM ${seen('inbox-row')}`;
 const FORGET_ROW = `${FORGET_ROWS} AND name = ?`;
 
 /**

@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { Branch, BranchDirectory } from '../../catalog/product.ts';
 import { isoUtc } from '../../core/time.ts';
+import { seen } from '../../db/seen.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import { IS_OPEN } from '../../orders/merging/order.ts';
 import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hold-back.ts';
@@ -9,8 +10,8 @@ import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hol
 const JUST_CAME_MS = 10 * 60_000;
 /** An open order this old counts as booked, if its POS acknowledges orders but never acknowledged this one. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
-const ACKNOWLEDGING = "seen WHERE kind = 'acknowledging-store'";
-const HOLDING = "seen WHERE kind = 'holding-branch'";
+const ACKNOWLEDGING = seen('acknowledging-store');
+const HOLDING = seen('holding-branch');
 
 /**
  * Keys of branches: `now` are all that must hold back, `on` those that start to, and `off` those that stop. `names` are

@@ -1,4 +1,5 @@
 import type Database from 'better-sqlite3';
+import { isSeen } from '../../db/seen.ts';
 import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { StockChangeItem } from '../../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from '../intake/change.ts';
@@ -71,8 +72,7 @@ const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, 
   show_uncertain AS showUncertain`;
 
 /** SQL for whether the branch with the id in this column holds back. */
-export const holdsBack = (column: string) =>
-  `EXISTS (SELECT 1 FROM seen h WHERE h.kind = 'holding-branch' AND h.name IN ('', ${column}))`;
+export const holdsBack = (column: string) => isSeen('holding-branch', "''", column);
 
 const LEDGER = `
   SELECT ${COLUMNS} FROM stock_ledger`;

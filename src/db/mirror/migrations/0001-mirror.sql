@@ -431,7 +431,8 @@ CREATE TABLE marks (
 -- which orders that nobody booked are held back since then, '' for every branch; 'inbox-row': the key of one that is in
 -- the outbox since then and not yet removed from the inbox.
 CREATE TABLE seen (
-  kind TEXT NOT NULL,
+  kind TEXT NOT NULL CHECK (kind IN (
+    'polled-day', 'unknown-status', 'product-field', 'acknowledging-store', 'holding-branch', 'inbox-row')),
   name TEXT NOT NULL,
   first_at TEXT NOT NULL,
   -- NULL: of this kind only the first time is noted.

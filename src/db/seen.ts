@@ -1,0 +1,16 @@
+/** Names that came up, in table `seen`. */
+
+type SeenKind =
+  | 'polled-day'
+  | 'unknown-status'
+  | 'product-field'
+  | 'acknowledging-store'
+  | 'holding-branch'
+  | 'inbox-row';
+
+/** SQL for the names of a kind, to which conditions may be added: `SELECT name FROM ${seen('polled-day')} AND …`. */
+export const seen = (kind: SeenKind): string => `seen WHERE kind = '${kind}'`;
+
+/** SQL for whether one of these names, each an SQL expression, is there. */
+export const isSeen = (kind: SeenKind, ...names: readonly string[]): string =>
+  `EXISTS (SELECT 1 FROM seen WHERE seen.kind = '${kind}' AND seen.name IN (${names.join(', ')}))`;
