@@ -34,46 +34,13 @@ function slugsOf(file: string): string[] {
 }
 
 /** The mirror's tables for tillsync's own use. A POS must not rely on them, because they may change. */
-const OWN_TABLES =
-  'audit branch_products catalog_news feed feed_branches feed_stores forgotten_up hand_overs handed_up held_notifications hook_deliveries hooks hub id_counts ledger_orders left_stores link merged_references moved_ids order_payloads orders_away pos_signs preparation_events prepared_orders seen sent_orders stock_counts stock_notes stock_steps sweeps unassigned_orders up_acks up_items waiting_acks'.split(
-    ' ',
-  );
-const OWN_COLUMNS = [
-  ...[
-    'orders.event_source',
-    'orders.evidence',
-    'orders.incomplete_reason',
-    'orders.incomplete_since',
-    'orders.listed_at',
-    'orders.missing_since',
-    'orders.missing_told',
-    'orders.lines_seq',
-    'orders.numbers_seq',
-    'orders.sums_differ',
-    'orders.to_book_since',
-    'orders.poll_digest',
-    'orders.payload_source',
-    'orders.payload_at',
-  ],
-  ...['products', 'skus', 'stocks'].flatMap((table) => [`${table}.pushed_mark`, `${table}.uncertain`]),
-  ...[
-    'order_acks.waits_since',
-    'stocks.confirmed_seq',
-    'stocks.confirmed_ms',
-    'skus.price_confirmed_ms',
-    'stocks.show_uncertain',
-    'quarantine.digest',
-    'quarantine.seen',
-    'quarantine.bytes',
-  ],
-  ...'conflict_key fields priority queue_seq basis sku subsidiary_id branch source version field_versions zeroed_at refused_since as_of_seq call_id sent_qty held_back sent_as_of_seq handed_at named'
-    .split(' ')
-    .map((column) => `outbox.${column}`),
-  ...['stock_changes', 'product_changes', 'order_acks', 'pos_alive'].flatMap((table) => [
-    `${table}.id`,
-    `${table}.inserted_at`,
-  ]),
-];
+/** Columns of the inbox that its POS does not write. */
+const OWN_COLUMNS = ['stock_changes', 'product_changes', 'order_acks', 'pos_alive'].flatMap((table) => [
+  `${table}.id`,
+  `${table}.inserted_at`,
+]);
+/** Views that the page shows in an example each. */
+const SHOWN_VIEWS = ['contract', 'orders_due', 'orders_to_book', 'orders_unbooked', 'outbox_references'];
 
 /** Executes these SQL files and returns `table.column` for each column of each table that they create. */
 function columnsMadeBy(...files: string[]): string[] {
@@ -83,7 +50,8 @@ function columnsMadeBy(...files: string[]): string[] {
   const rows = db
     .prepare<[], string>(
       `SELECT m.name || '.' || c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c
-       WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'`,
+       WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite%' AND m.name NOT GLOB '_*'
+       ORDER BY m.name, c.cid`,
     )
     .pluck()
     .all();
@@ -117,12 +85,26 @@ describe('README and docs', () => {
       ),
     ],
     ['inbox', ['src/outbox/intake/inbox-schema.sql']],
-  ])('list the columns of the %s as they are, all but those of tillsync itself', (mark, files) => {
+  ])('list what SELECT * of each table and view of the %s gives', (mark, files) => {
     const own = (name: string) =>
-      OWN_COLUMNS.includes(name) || OWN_TABLES.includes(name.split('.')[0] as string);
+      OWN_COLUMNS.includes(name) || SHOWN_VIEWS.includes(name.split('.')[0] as string);
     const made = columnsMadeBy(...files.filter((file) => file.endsWith('.sql')).sort());
     expect(made.length).toBeGreaterThan(10);
     expect(columnsTold(mark).sort()).toEqual(made.filter((name) => !own(name)).sort());
+  });
+
+  it('list what SELECT * of the views of orders gives', () => {
+    const made = columnsMadeBy('src/db/mirror/migrations/0001-mirror.sql');
+    const of = (name: string) =>
+      made.filter((each) => each.startsWith(`${name}.`)).map((each) => each.split('.')[1]);
+    const orders = of('orders');
+    for (const view of ['orders_due', 'orders_to_book', 'orders_unbooked']) {
+      const more = of(view).slice(orders.length);
+      expect(of(view).slice(0, orders.length)).toEqual(orders);
+      expect(more.length).toBeGreaterThan(0);
+      for (const column of more) expect(POS).toMatch(new RegExp(`\\b${column}\\b`));
+    }
+    expect(of('outbox_references')).toEqual(['reference', 'change_id']);
   });
 
   it('name constraints of the inbox as they are', () => {

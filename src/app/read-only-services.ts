@@ -31,9 +31,9 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'orders'>) {
   const counts = mirror.read((db) =>
     db
       .prepare<[], { orders: number; openOrders: number; quarantine: number }>(
-        `SELECT (SELECT count(*) FROM orders) AS orders,
-           (SELECT count(*) FROM orders WHERE ${IS_OPEN}) AS openOrders,
-           (SELECT count(*) FROM quarantine) AS quarantine`,
+        `SELECT (SELECT count(*) FROM _orders) AS orders,
+           (SELECT count(*) FROM _orders WHERE ${IS_OPEN}) AS openOrders,
+           (SELECT count(*) FROM _quarantine) AS quarantine`,
       )
       .get(),
   );

@@ -8,7 +8,7 @@ interface CatalogBranch {
   branch: string;
   /** Subsidiary id of the branch. If it is null (unknown), no stock is regarded as the branch's own. */
   subsidiaryId: string | null;
-  /** Key of the branch in the table `branch_products`. */
+  /** Key of the branch in the table `_branch_products`. */
   key: string;
 }
 
@@ -38,7 +38,7 @@ export type ProductsNamed =
 
 /** Returns the newest revision of the catalogue; 0 if there is none. */
 export function newestRev(db: Database.Database): number {
-  return sqlOf(db).value('SELECT max(rev) FROM catalog_news') ?? 0;
+  return sqlOf(db).value('SELECT max(rev) FROM _catalog_news') ?? 0;
 }
 
 /** Returns the next changes after `fromRev` that the branch sees; undefined if there are none. */
@@ -47,7 +47,7 @@ export function nextChanges(
   branch: string,
   fromRev: number,
 ): { fromRev: number; toRev: number } | undefined {
-  const part = `SELECT rev, product_id AS id FROM catalog_news WHERE branch = ? AND rev > ?
+  const part = `SELECT rev, product_id AS id FROM _catalog_news WHERE branch = ? AND rev > ?
     ORDER BY rev LIMIT ${PRODUCTS_AT_ONCE}`;
   const news = ['', branch]
     .flatMap((of) => sqlOf(db).rows<{ rev: number; id: string }>(part, of, fromRev))
@@ -60,7 +60,7 @@ export function nextChanges(
 
 /** Returns the next range of product ids after `after`. */
 export function nextRange(db: Database.Database, after: string): { after: string; to: string | null } {
-  const sql = `SELECT product_id FROM products WHERE product_id > ? ORDER BY product_id LIMIT ${PRODUCTS_AT_ONCE}`;
+  const sql = `SELECT product_id FROM _products WHERE product_id > ? ORDER BY product_id LIMIT ${PRODUCTS_AT_ONCE}`;
   const ids = sqlOf(db).values<string>(sql, after);
   const count = fitting(db, ids);
   return { after, to: count < PRODUCTS_AT_ONCE && count === ids.length ? null : (ids[count - 1] ?? null) };
@@ -68,7 +68,7 @@ export function nextRange(db: Database.Database, after: string): { after: string
 
 /** Returns how many of the products, counted from the first, fit into one entry; at least one. */
 function fitting(db: Database.Database, ids: readonly string[]): number {
-  const sql = `SELECT count(s.sku) FROM json_each(?) j LEFT JOIN skus s ON s.product_id = j.value
+  const sql = `SELECT count(s.sku) FROM json_each(?) j LEFT JOIN _skus s ON s.product_id = j.value
     GROUP BY j.key ORDER BY j.key`;
   const counts = sqlOf(db).values<number>(sql, JSON.stringify(ids));
   const counted = new Set<string>();
@@ -92,12 +92,12 @@ export function productsFor(
   const isRange = 'after' in named;
   const ids = isRange
     ? sqlOf(db).values<string>(
-        `SELECT product_id FROM products WHERE product_id > @after AND (@to IS NULL OR product_id <= @to)
+        `SELECT product_id FROM _products WHERE product_id > @after AND (@to IS NULL OR product_id <= @to)
          ORDER BY product_id`,
         { ...named },
       )
     : sqlOf(db).values<string>(
-        `SELECT DISTINCT product_id FROM catalog_news WHERE branch IN ('', @branch) AND rev > @fromRev AND rev <= @toRev
+        `SELECT DISTINCT product_id FROM _catalog_news WHERE branch IN ('', @branch) AND rev > @fromRev AND rev <= @toRev
          ORDER BY product_id`,
         { ...named, branch },
       );
@@ -124,19 +124,19 @@ function productsSeen(
   const named = JSON.stringify(ids);
   const heads = sql.rows<Row<Omit<MirroredProduct, 'skus'>> & { listed: number }>(
     `SELECT product_id AS productId, name, category, show, vanished_at AS vanishedAt, updated_at AS updatedAt,
-       EXISTS (SELECT 1 FROM branch_products b WHERE b.branch = ? AND b.product_id = p.product_id) AS listed
-     FROM json_each(?) j CROSS JOIN products p ON p.product_id = j.value`,
+       EXISTS (SELECT 1 FROM _branch_products b WHERE b.branch = ? AND b.product_id = p.product_id) AS listed
+     FROM json_each(?) j CROSS JOIN _products p ON p.product_id = j.value`,
     ...[key, named],
   );
   const skus = sql.rows<Row<Omit<Sku, 'stocks' | 'integrations'>> & { productId: string }>(
     `SELECT product_id AS productId, sku, barcode, price, with_discount AS withDiscount, discount, show
-     FROM json_each(?) j CROSS JOIN skus s ON s.product_id = j.value ORDER BY sku`,
+     FROM json_each(?) j CROSS JOIN _skus s ON s.product_id = j.value ORDER BY sku`,
     named,
   );
   const place = [JSON.stringify(skus.map(({ sku }) => sku)), subsidiaryId];
   const stocks = sql.rows<Row<Stock> & { sku: string }>(
     `SELECT k.sku, subsidiary_id AS subsidiaryId, qty, show
-     FROM json_each(?) j CROSS JOIN stocks k ON k.sku = j.value AND k.subsidiary_id = ?`,
+     FROM json_each(?) j CROSS JOIN _stocks k ON k.sku = j.value AND k.subsidiary_id = ?`,
     ...place,
   );
   const mappings = sql.rows<Mapping & { sku: string }>(

@@ -72,7 +72,7 @@ export interface DoubtedBranch {
 /** Largest difference between two correct clocks. */
 const FUTURE_MS = 300_000;
 
-/** Returns the key of a configured branch in the tables `sweeps` and `branch_products`. */
+/** Returns the key of a configured branch in the tables `sweeps` and `_branch_products`. */
 export function branchKey(branch: Branch): string {
   return branch.subsidiaryId ?? `ext:${branch.externalId ?? ''}`;
 }
@@ -81,75 +81,75 @@ function statements(db: Database.Database) {
   return preparedOnUse({
     digest: () =>
       db.prepare<[string, string], { digest: string | null; vanished: string | null }>(`
-      SELECT b.digest, p.vanished_at AS vanished FROM branch_products b JOIN products p USING (product_id)
+      SELECT b.digest, p.vanished_at AS vanished FROM _branch_products b JOIN _products p USING (product_id)
       WHERE b.branch = +? AND b.product_id = +?`),
     listings: () =>
       db.prepare<[string], { branch: string; digest: string | null }>(
-        'SELECT branch, digest FROM branch_products WHERE product_id = ?',
+        'SELECT branch, digest FROM _branch_products WHERE product_id = ?',
       ),
     putListing: () =>
       db.prepare<[string, string, string | null]>(`
-      INSERT INTO branch_products (branch, product_id, digest) VALUES (?, ?, ?)
+      INSERT INTO _branch_products (branch, product_id, digest) VALUES (?, ?, ?)
       ON CONFLICT (branch, product_id) DO UPDATE SET digest = excluded.digest`),
     forgetDigests: () =>
-      db.prepare<string[]>('UPDATE branch_products SET digest = NULL WHERE product_id = ? AND digest <> ?'),
+      db.prepare<string[]>('UPDATE _branch_products SET digest = NULL WHERE product_id = ? AND digest <> ?'),
     listed: () =>
       db.prepare<[string], DoubtfulProduct & { missingSince: string | null; isElsewhere: number }>(`
       SELECT product_id AS productId, missing_since AS missingSince,
-        (SELECT min(sku) FROM skus s WHERE s.product_id = b.product_id) AS sku,
-        EXISTS (SELECT 1 FROM branch_products o WHERE o.product_id = b.product_id AND o.branch <> b.branch) AS isElsewhere
-      FROM branch_products b WHERE branch = ?`),
+        (SELECT min(sku) FROM _skus s WHERE s.product_id = b.product_id) AS sku,
+        EXISTS (SELECT 1 FROM _branch_products o WHERE o.product_id = b.product_id AND o.branch <> b.branch) AS isElsewhere
+      FROM _branch_products b WHERE branch = ?`),
     setMissing: () =>
       db.prepare<(string | null)[]>(
-        'UPDATE branch_products SET missing_since = ? WHERE branch = ? AND product_id = ?',
+        'UPDATE _branch_products SET missing_since = ? WHERE branch = ? AND product_id = ?',
       ),
     doubted: () =>
       db.prepare<[], DoubtedBranch>(`
       SELECT branch, sum(missing_since IS NOT NULL) AS missing, count(*) AS products, min(missing_since) AS since
-      FROM branch_products GROUP BY branch HAVING missing > 0`),
-    size: () => db.prepare<[], number>('SELECT count(*) FROM products WHERE vanished_at IS NULL').pluck(),
+      FROM _branch_products GROUP BY branch HAVING missing > 0`),
+    size: () => db.prepare<[], number>('SELECT count(*) FROM _products WHERE vanished_at IS NULL').pluck(),
     // The cross joins keep SQLite from beginning with all stocks of the branch for each product.
     rowCounts: () =>
       db.prepare<[{ branch: string }], { productId: string; rows: number }>(`
       SELECT product_id AS productId,
-        (SELECT count(*) FROM skus s CROSS JOIN stocks k
+        (SELECT count(*) FROM _skus s CROSS JOIN _stocks k
           WHERE s.product_id = b.product_id AND k.sku = s.sku AND k.subsidiary_id = @branch)
-        + (SELECT count(*) FROM skus s CROSS JOIN integrations i
+        + (SELECT count(*) FROM _skus s CROSS JOIN integrations i
           WHERE s.product_id = b.product_id AND i.sku = s.sku AND i.subsidiary_id = @branch) AS rows
-      FROM branch_products b WHERE branch = @branch`),
+      FROM _branch_products b WHERE branch = @branch`),
     shownSku: () =>
       db
         .prepare<[string], string | null>(
-          "SELECT CAST(payload ->> '$.children[0].sku' AS TEXT) FROM products WHERE product_id = ?",
+          "SELECT CAST(payload ->> '$.children[0].sku' AS TEXT) FROM _products WHERE product_id = ?",
         )
         .pluck(),
-    dropAllListings: () => db.prepare<[]>('DELETE FROM branch_products'),
+    dropAllListings: () => db.prepare<[]>('DELETE FROM _branch_products'),
     dropListing: () =>
-      db.prepare<string[]>('DELETE FROM branch_products WHERE branch = ? AND product_id = ?'),
+      db.prepare<string[]>('DELETE FROM _branch_products WHERE branch = ? AND product_id = ?'),
     markVanished: () =>
       db.prepare<string[]>(`
-      UPDATE products SET vanished_at = ?, updated_at = ? WHERE product_id = ? AND vanished_at IS NULL
-        AND NOT EXISTS (SELECT 1 FROM branch_products b WHERE b.product_id = products.product_id)`),
+      UPDATE _products SET vanished_at = ?, updated_at = ? WHERE product_id = ? AND vanished_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM _branch_products b WHERE b.product_id = _products.product_id)`),
     dropMappings: () =>
       db.prepare<[string]>(`
-      DELETE FROM integrations WHERE sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
+      DELETE FROM integrations WHERE sku IN (SELECT sku FROM _skus WHERE product_id = ?)`),
     dropStocksOf: () =>
       db.prepare<string[]>(`
-      DELETE FROM stocks WHERE subsidiary_id = ? AND sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
+      DELETE FROM _stocks WHERE subsidiary_id = ? AND sku IN (SELECT sku FROM _skus WHERE product_id = ?)`),
     dropMappingsOf: () =>
       db.prepare<string[]>(`
-      DELETE FROM integrations WHERE subsidiary_id = ? AND sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
+      DELETE FROM integrations WHERE subsidiary_id = ? AND sku IN (SELECT sku FROM _skus WHERE product_id = ?)`),
     setVanished: () =>
-      db.prepare<(string | null)[]>('UPDATE products SET vanished_at = ? WHERE product_id = ?'),
+      db.prepare<(string | null)[]>('UPDATE _products SET vanished_at = ? WHERE product_id = ?'),
     idsBetween: () =>
       db
         .prepare<[{ after: string; to: string | null }], string>(`
-        SELECT product_id FROM products
+        SELECT product_id FROM _products
         WHERE product_id > @after AND (@to IS NULL OR product_id <= @to) AND vanished_at IS NULL`)
         .pluck(),
     putSweep: () =>
       db.prepare(`
-      INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, completed_ms, as_of_seq, pages, products)
+      INSERT INTO _sweeps (branch, subsidiary_id, started_at, completed_at, completed_ms, as_of_seq, pages, products)
       VALUES (@branch, @subsidiaryId, @startedAt, @completedAt, @completedMs, @asOfSeq, @pages, @products)
       ON CONFLICT (branch) DO UPDATE SET subsidiary_id = excluded.subsidiary_id,
         started_at = excluded.started_at, completed_at = excluded.completed_at,
@@ -157,28 +157,28 @@ function statements(db: Database.Database) {
         pages = excluded.pages, products = excluded.products`),
     // The stocks of the missing products were not read, so they keep the time of the reading before.
     putDoubtedSweep: () =>
-      db.prepare<string[]>('UPDATE sweeps SET started_at = ?, completed_at = ? WHERE branch = ?'),
-    sizes: () => db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM sweeps'),
-    dropSweep: () => db.prepare<[string]>('DELETE FROM sweeps WHERE branch = ?'),
+      db.prepare<string[]>('UPDATE _sweeps SET started_at = ?, completed_at = ? WHERE branch = ?'),
+    sizes: () => db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM _sweeps'),
+    dropSweep: () => db.prepare<[string]>('DELETE FROM _sweeps WHERE branch = ?'),
     // Finds the branches with one index step for each, instead of reading all rows.
     branches: () =>
       db
         .prepare<[], string>(`
         WITH RECURSIVE listing (branch) AS (
-          SELECT min(branch) FROM branch_products
-          UNION ALL SELECT (SELECT min(branch) FROM branch_products WHERE branch > listing.branch)
+          SELECT min(branch) FROM _branch_products
+          UNION ALL SELECT (SELECT min(branch) FROM _branch_products WHERE branch > listing.branch)
           FROM listing WHERE branch IS NOT NULL)
-        SELECT branch FROM listing WHERE branch IS NOT NULL UNION SELECT branch FROM sweeps`)
+        SELECT branch FROM listing WHERE branch IS NOT NULL UNION SELECT branch FROM _sweeps`)
         .pluck(),
     moveOrdered: () =>
       db.prepare(`
-      UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
-        SELECT sku, subsidiary_id FROM stock_steps WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
+      UPDATE _stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
+        SELECT sku, subsidiary_id FROM _stock_steps WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
         AND counted_version > refused_version
-        AND ${isSeen('holding-branch', "''", 'stock_counts.subsidiary_id')}`),
+        AND ${isSeen('holding-branch', "''", '_stock_counts.subsidiary_id')}`),
     stock: () =>
       db.prepare<[string, string | null], { qty: number | string | null }>(
-        'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?',
+        'SELECT qty FROM _stocks WHERE sku = ? AND subsidiary_id = ?',
       ),
     mark: () =>
       db.prepare<[], ReadMark>(`
@@ -464,12 +464,12 @@ function lookups(db: Database.Database) {
   return preparedOnUse({
     sweeps: () =>
       db.prepare<[], { branch: string; startedAt: string }>(
-        'SELECT branch, started_at AS startedAt FROM sweeps',
+        'SELECT branch, started_at AS startedAt FROM _sweeps',
       ),
     product: () =>
       db
         .prepare<[string], string>(
-          `SELECT s.product_id FROM skus s JOIN products p USING (product_id)
+          `SELECT s.product_id FROM _skus s JOIN _products p USING (product_id)
          WHERE s.sku = +? AND p.vanished_at IS NULL`,
         )
         .pluck(),
@@ -573,12 +573,12 @@ const FIELDS_READ_MIN = 5;
 const KNOWN_SHARE = 0.8;
 const NEWS_FOR_MS = 86_400_000;
 const FIELDS = seen('product-field');
-const SET_GONE = "UPDATE seen SET gone_since = ? WHERE kind = 'product-field' AND name = ?";
+const SET_GONE = "UPDATE _seen SET gone_since = ? WHERE kind = 'product-field' AND name = ?";
 
 /** Records which fields nearly all products have, and which recorded fields no product has any more. */
 function noteFields(db: Database.Database, nowMs: number): void {
   const sql = sqlOf(db);
-  const newest = 'SELECT payload FROM products WHERE vanished_at IS NULL ORDER BY rowid DESC LIMIT ?';
+  const newest = 'SELECT payload FROM _products WHERE vanished_at IS NULL ORDER BY rowid DESC LIMIT ?';
   const payloads = sql.values<string>(newest, FIELDS_READ);
   if (payloads.length < FIELDS_READ_MIN) return;
   const counts = countsOf(payloads.map(fieldsOf));
@@ -588,7 +588,7 @@ function noteFields(db: Database.Database, nowMs: number): void {
     if (known.has(name)) {
       sql.run(`${SET_GONE} AND gone_since IS NOT NULL`, null, name);
     } else if (count >= KNOWN_SHARE * payloads.length) {
-      sql.run("INSERT INTO seen (kind, name, first_at) VALUES ('product-field', ?, ?)", name, at);
+      sql.run("INSERT INTO _seen (kind, name, first_at) VALUES ('product-field', ?, ?)", name, at);
     }
   }
   const gone = [...known].filter((name) => !counts.has(name));

@@ -42,7 +42,7 @@ type MappingRow = SkuRecord['integrations'][number] & { productId: string };
 type Named = [Record<string, SqlValue>];
 
 const SKU = `SELECT sku, product_id AS productId, barcode, price, with_discount AS withDiscount, discount, show,
-  pushed_mark AS pushedMark, uncertain FROM skus`;
+  pushed_mark AS pushedMark, uncertain FROM _skus`;
 
 /** Statements on `products` and its dependent tables. The caller opens the transaction. */
 function statements(db: Database.Database) {
@@ -50,42 +50,42 @@ function statements(db: Database.Database) {
     product: () =>
       db.prepare<[string], ProductRow>(`
       SELECT name, category, show, vanished_at AS vanishedAt, pushed_mark AS pushedMark, uncertain
-      FROM products WHERE product_id = ?`),
+      FROM _products WHERE product_id = ?`),
     putProduct: () =>
       db.prepare<Named>(`
-      INSERT INTO products (product_id, name, category, show, payload, updated_at)
+      INSERT INTO _products (product_id, name, category, show, payload, updated_at)
       VALUES (@id, @name, @category, @show, @payload, @at)
       ON CONFLICT (product_id) DO UPDATE SET name = excluded.name, category = excluded.category,
         show = excluded.show, payload = excluded.payload, vanished_at = NULL, uncertain = @uncertain,
         updated_at = excluded.updated_at`),
     setPayload: () =>
-      db.prepare<string[]>('UPDATE products SET payload = ?, updated_at = ? WHERE product_id = ?'),
+      db.prepare<string[]>('UPDATE _products SET payload = ?, updated_at = ? WHERE product_id = ?'),
     sku: () => db.prepare<[string], SkuRow>(`${SKU} WHERE sku = ?`),
     // The plus prevents SQLite from planning the statement again for each product.
     skusOf: () => db.prepare<[string], SkuRow>(`${SKU} WHERE product_id = +? ORDER BY sku`),
     putSku: () =>
       db.prepare<Named>(`
-      INSERT INTO skus (sku, product_id, barcode, price, with_discount, discount, show)
+      INSERT INTO _skus (sku, product_id, barcode, price, with_discount, discount, show)
       VALUES (@sku, @productId, @barcode, @price, @withDiscount, @discount, @show)
       ON CONFLICT (sku) DO UPDATE SET product_id = excluded.product_id, barcode = excluded.barcode,
         price = excluded.price, with_discount = excluded.with_discount, discount = excluded.discount,
         show = excluded.show, uncertain = @uncertain`),
-    dropSku: () => db.prepare<[string]>('DELETE FROM skus WHERE sku = ?'),
+    dropSku: () => db.prepare<[string]>('DELETE FROM _skus WHERE sku = ?'),
     stocks: () =>
       db.prepare<[string], StockRow>(`
       SELECT subsidiary_id AS subsidiaryId, qty, show, pushed_mark AS pushedMark,
         uncertain OR show_uncertain AS uncertain, confirmed_seq AS confirmedSeq
-      FROM stocks WHERE sku = ?`),
+      FROM _stocks WHERE sku = ?`),
     putStock: () =>
       db.prepare<Named>(`
-      INSERT INTO stocks (sku, subsidiary_id, qty, show, confirmed_seq, confirmed_ms)
+      INSERT INTO _stocks (sku, subsidiary_id, qty, show, confirmed_seq, confirmed_ms)
       VALUES (@sku, @subsidiaryId, @qty, @show, @confirmedSeq, @confirmedMs)
       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET qty = excluded.qty, show = excluded.show,
         confirmed_seq = excluded.confirmed_seq, confirmed_ms = excluded.confirmed_ms, uncertain = 0,
         show_uncertain = 0`),
     confirmStock: () =>
       db.prepare<Named>(`
-      UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
+      UPDATE _stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
       WHERE sku = @sku AND subsidiary_id = @subsidiaryId`),
     /**
      * Marks the stock's last count to be computed again, because the platform's quantity is not the expected one. An
@@ -93,18 +93,18 @@ function statements(db: Database.Database) {
      */
     moveStock: () =>
       db.prepare<string[]>(
-        `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
+        `UPDATE _stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
          AND counted_version > refused_version
-         AND EXISTS (SELECT 1 FROM stock_steps s
-           WHERE s.sku = stock_counts.sku AND s.subsidiary_id = stock_counts.subsidiary_id)
-         AND ${isSeen('holding-branch', "''", 'stock_counts.subsidiary_id')}`,
+         AND EXISTS (SELECT 1 FROM _stock_steps s
+           WHERE s.sku = _stock_counts.sku AND s.subsidiary_id = _stock_counts.subsidiary_id)
+         AND ${isSeen('holding-branch', "''", '_stock_counts.subsidiary_id')}`,
       ),
     /**
      * Marks order lines of unknown products to be matched again, because one may belong to the product written now.
      */
     lookAgain: () =>
-      db.prepare('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0'),
-    dropStock: () => db.prepare<string[]>('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?'),
+      db.prepare('UPDATE _ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0'),
+    dropStock: () => db.prepare<string[]>('DELETE FROM _stocks WHERE sku = ? AND subsidiary_id = ?'),
     mappings: () =>
       db.prepare<[string], MappingRow>(`
       SELECT subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,
@@ -331,14 +331,14 @@ function isFolded(column: string): string {
 const CONDITIONS: Partial<Record<keyof ProductFilter, string>> = {
   after: 'p.product_id > @after',
   productId: 'p.product_id = @productId',
-  sku: 'p.product_id IN (SELECT product_id FROM skus WHERE sku = @sku)',
+  sku: 'p.product_id IN (SELECT product_id FROM _skus WHERE sku = @sku)',
   externalId: `p.product_id IN (${BY_EXTERNAL_ID})`,
   subsidiaryId: `EXISTS (
-    SELECT 1 FROM skus s WHERE s.product_id = p.product_id AND (
-      EXISTS (SELECT 1 FROM stocks k WHERE k.sku = s.sku AND k.subsidiary_id = @subsidiaryId)
+    SELECT 1 FROM _skus s WHERE s.product_id = p.product_id AND (
+      EXISTS (SELECT 1 FROM _stocks k WHERE k.sku = s.sku AND k.subsidiary_id = @subsidiaryId)
       OR EXISTS (SELECT 1 FROM integrations i WHERE i.sku = s.sku AND i.subsidiary_id = @subsidiaryId)))`,
   text: `(finds(@text, p.name, NULL)
-    OR p.product_id IN (SELECT product_id FROM skus WHERE @folded IN (fold(sku), fold(barcode)))
+    OR p.product_id IN (SELECT product_id FROM _skus WHERE @folded IN (fold(sku), fold(barcode)))
     OR p.product_id IN (SELECT product_id FROM integrations WHERE ${MAPPING_IDS.map(isFolded).join(' OR ')}))`,
 };
 
@@ -352,7 +352,7 @@ export class CatalogQueries {
   constructor(db: Database.Database) {
     this.#db = db;
     this.#sql = statements(db);
-    this.#counts = db.prepare('SELECT count(*) AS products, count(vanished_at) AS vanished FROM products');
+    this.#counts = db.prepare('SELECT count(*) AS products, count(vanished_at) AS vanished FROM _products');
   }
 
   /** Returns the products that match the filter, ordered by id, including vanished ones. */
@@ -366,7 +366,7 @@ export class CatalogQueries {
       statement = this.#db.prepare(`
         SELECT p.product_id AS productId, p.name, p.category, p.show, p.vanished_at AS vanishedAt,
           p.updated_at AS updatedAt
-        FROM products p ${where} ORDER BY p.product_id LIMIT @limit`);
+        FROM _products p ${where} ORDER BY p.product_id LIMIT @limit`);
       this.#prepared.set(where, statement);
     }
     const folded = filter.text === undefined ? null : fold(filter.text);

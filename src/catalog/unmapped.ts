@@ -30,9 +30,9 @@ export interface UnmappedSku {
 const MAPPING_SHARE = 0.5;
 
 /** SQL for the stocks that customers see in the branch `?`: product, sku and stock must be shown. */
-const SHOWN = `FROM stocks k
-  JOIN skus s ON s.sku = k.sku AND s.show IS NOT 0
-  JOIN products p ON p.product_id = s.product_id AND p.show IS NOT 0 AND p.vanished_at IS NULL
+const SHOWN = `FROM _stocks k
+  JOIN _skus s ON s.sku = k.sku AND s.show IS NOT 0
+  JOIN _products p ON p.product_id = s.product_id AND p.show IS NOT 0 AND p.vanished_at IS NULL
   WHERE k.subsidiary_id = ? AND k.show IS NOT 0`;
 const IS_MAPPED = `EXISTS (SELECT 1 FROM integrations i WHERE i.sku = k.sku AND i.subsidiary_id = k.subsidiary_id
   AND (trim(i.ext_id) <> '' OR trim(i.product_id_pos_a) <> '' OR trim(i.product_code_pos_b) <> ''))`;
@@ -48,7 +48,7 @@ export function subsidiaryOf(
 ): string | null {
   if (subsidiaryId !== null) return subsidiaryId;
   if (branches.filter((each) => each.subsidiaryId === null).length > 1) return null;
-  const stocked = sqlOf(db).values<string>('SELECT DISTINCT subsidiary_id FROM stocks');
+  const stocked = sqlOf(db).values<string>('SELECT DISTINCT subsidiary_id FROM _stocks');
   const free = stocked.filter((id) => !branches.some((each) => each.subsidiaryId === id));
   return free.length === 1 ? (free[0] ?? null) : null;
 }
@@ -124,15 +124,15 @@ export function unmappedItems(
     WHERE m.order_id = i.order_id AND m.line = i.line)`;
   const hasId = "coalesce(i.product_external_id, '') <> ''";
   const items = sqlOf(db).rows<UnmappedItem>(
-    `SELECT orders.order_id AS orderId, code, i.product_name AS productName
-     FROM orders JOIN order_items i USING (order_id)
+    `SELECT _orders.order_id AS orderId, code, i.product_name AS productName
+     FROM _orders JOIN order_items i USING (order_id)
      WHERE to_book_since >= ? AND ${waits} AND store_external_id IN (SELECT value FROM json_each(?))
        AND NOT ${hasId} AND ${isPlain} ORDER BY to_book_since, i.line`,
     ...[from, JSON.stringify(ids)],
   );
   if (items.length === 0) return [];
   const share = sqlOf(db).value<number>(
-    `SELECT avg(${hasId}) FROM (SELECT order_id FROM orders ORDER BY seq DESC LIMIT ${NEWEST_ORDERS}) o
+    `SELECT avg(${hasId}) FROM (SELECT order_id FROM _orders ORDER BY seq DESC LIMIT ${NEWEST_ORDERS}) o
      JOIN order_items i USING (order_id) WHERE ${isPlain}`,
   );
   return (share ?? 0) >= MAPPING_SHARE ? items : [];

@@ -66,7 +66,7 @@ export class Audit {
   /** Writes a record. Must be called in the transaction of the action. */
   note({ who, action, subject = null, detail = null }: AuditEvent): void {
     this.#sql.run(
-      'INSERT INTO audit (at, who, action, subject, detail) VALUES (?, ?, ?, ?, ?)',
+      'INSERT INTO _audit (at, who, action, subject, detail) VALUES (?, ?, ?, ?, ?)',
       ...[isoUtc(this.#clock.nowMs()), shortened(who), action, shortened(subject), shortened(detail)],
     );
   }
@@ -74,7 +74,7 @@ export class Audit {
   /** Returns records, the newest first. `since` is ISO 8601 UTC. */
   list({ since, limit }: { since?: string | undefined; limit: number }): AuditEntry[] {
     return this.#sql.rows<AuditEntry>(
-      `SELECT ${COLUMNS} FROM audit WHERE at >= ? ORDER BY audit_id DESC LIMIT ?`,
+      `SELECT ${COLUMNS} FROM _audit WHERE at >= ? ORDER BY audit_id DESC LIMIT ?`,
       ...[since ?? '', limit],
     );
   }
@@ -83,7 +83,7 @@ export class Audit {
   takeOver(entries: readonly AuditEntry[]): void {
     for (const { at, who, action, subject, detail } of entries) {
       this.#sql.run(
-        'INSERT INTO audit (at, who, action, subject, detail) VALUES (?, ?, ?, ?, ?)',
+        'INSERT INTO _audit (at, who, action, subject, detail) VALUES (?, ?, ?, ?, ?)',
         ...[at, who, action, subject, detail],
       );
     }

@@ -101,12 +101,14 @@ function appliedTo(db: Database.Database, name: string): string[] {
     .prepare<[], { name: string }>("SELECT name FROM sqlite_schema WHERE type = 'table'")
     .all();
   if (tables.length === 0) return [];
-  if (!tables.some((table) => table.name === 'schema_migrations')) {
+  const has = (table: string) => tables.some((each) => each.name === table);
+  if (!has('_schema_migrations')) {
+    if (has('schema_migrations')) throw madeBefore(name);
     throw new TillsyncError('storage-corrupt', `${name} is a database, but none that tillsync made.`, {
       hint: 'Check the storage directory in the configuration, or move the file away.',
     });
   }
-  return db.prepare<[], string>('SELECT name FROM schema_migrations ORDER BY number').pluck().all();
+  return db.prepare<[], string>('SELECT name FROM _schema_migrations ORDER BY number').pluck().all();
 }
 
 function checkApplied(applied: readonly string[], known: readonly Migration[], name: string): void {
@@ -118,15 +120,19 @@ function checkApplied(applied: readonly string[], known: readonly Migration[], n
       hint: 'Install the newer tillsync again, or give this one its files back: {tillsync} restore --before-upgrade',
     });
   }
-  const message = `${name} was made before 0.1.0: it has the schema step ${applied[strange]}. It was left untouched.`;
-  throw new TillsyncError('storage-corrupt', message, {
+  throw madeBefore(name);
+}
+
+function madeBefore(name: string): TillsyncError {
+  const message = `${name} was made before 0.1.0: it has other tables. It was left untouched.`;
+  return new TillsyncError('storage-corrupt', message, {
     hint: 'Move the file away with its -wal and -shm; tillsync makes a new one at the next start.',
   });
 }
 
 function apply(db: Database.Database, migration: Migration): void {
   db.exec(
-    'CREATE TABLE IF NOT EXISTS schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)',
+    'CREATE TABLE IF NOT EXISTS _schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)',
   );
   // Unsafe mode lets a migration change the SQL text of a table. It may do so only if the stored rows stay valid.
   db.unsafeMode(true);
@@ -135,7 +141,7 @@ function apply(db: Database.Database, migration: Migration): void {
   } finally {
     db.unsafeMode(false);
   }
-  db.prepare('INSERT INTO schema_migrations (name) VALUES (?)').run(migration.name);
+  db.prepare('INSERT INTO _schema_migrations (name) VALUES (?)').run(migration.name);
 }
 
 /** Writes a full copy and syncs it before it gets its final name. A crash leaves only a `.part` file. */

@@ -1,4 +1,4 @@
-/** Names that came up, in table `seen`. */
+/** Names that came up, in table `_seen`. */
 
 type SeenKind =
   | 'polled-day'
@@ -9,8 +9,8 @@ type SeenKind =
   | 'inbox-row';
 
 /** SQL for the names of a kind, to which conditions may be added: `SELECT name FROM ${seen('polled-day')} AND …`. */
-export const seen = (kind: SeenKind): string => `seen WHERE kind = '${kind}'`;
+export const seen = (kind: SeenKind): string => `_seen WHERE kind = '${kind}'`;
 
 /** SQL for whether one of these names, each an SQL expression, is there. */
 export const isSeen = (kind: SeenKind, ...names: readonly string[]): string =>
-  `EXISTS (SELECT 1 FROM seen WHERE seen.kind = '${kind}' AND seen.name IN (${names.join(', ')}))`;
+  `EXISTS (SELECT 1 FROM _seen WHERE _seen.kind = '${kind}' AND _seen.name IN (${names.join(', ')}))`;

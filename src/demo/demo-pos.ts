@@ -161,7 +161,7 @@ export const MIRRORED_ROWS = `
   SELECT order_id, status, code, amount_to_pay, delivery_fee,
     (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS lines,
     (SELECT coalesce(sum(quantity), 0) FROM order_items i WHERE i.order_id = o.order_id) AS pieces
-  FROM orders o`;
+  FROM _orders o`;
 
 export interface Comparison {
   atPlatform: number;

@@ -77,7 +77,7 @@ export function explainOrder(
     ...deliveriesOfOrder(db, orderId).map(deliveryEntry),
     ...auditEntries(db, `order ${orderId}`),
   ];
-  const forgotten = 'SELECT forgotten_at FROM orders WHERE order_id = ?';
+  const forgotten = 'SELECT forgotten_at FROM _orders WHERE order_id = ?';
   const forgottenAt = sqlOf(db).value<string | null>(forgotten, orderId);
   if (typeof forgottenAt === 'string') entries.push({ at: forgottenAt, what: 'Its customer was forgotten.' });
   const newest = events.at(-1)?.seq ?? 0;
@@ -111,7 +111,7 @@ function eventEntry({ seq, status, previousStatus, source, observedAt }: OrderEv
 
 /** Returns one entry per event and source for the payloads whose content was known already. */
 function repeatEntries(db: Database.Database, orderId: string): Entry[] {
-  const text = `SELECT source, max(received_at) AS at, count(*) AS times FROM order_payloads
+  const text = `SELECT source, max(received_at) AS at, count(*) AS times FROM _order_payloads
     WHERE order_id = ? AND applied = 0 GROUP BY seq, source`;
   const rows = sqlOf(db).rows<{ source: 'webhook' | 'poll'; at: string; times: number }>(text, orderId);
   return rows.map(({ source, at, times }) => ({
@@ -126,7 +126,7 @@ function repeatEntries(db: Database.Database, orderId: string): Entry[] {
 /** Returns entries for callbacks that contradict what was known, and for what resolved them. */
 function heldEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT status, known_status AS known, received_at AS receivedAt, resolved_at AS resolvedAt, resolution
-    FROM held_notifications WHERE order_id = ?`;
+    FROM _held_notifications WHERE order_id = ?`;
   interface Held {
     status: string | null;
     known: string | null;
@@ -153,7 +153,7 @@ function stepsOfOrder(db: Database.Database, orderId: string): StepRow[] {
   return sqlOf(db).rows<StepRow>(`${STEPS} WHERE order_id = ? AND qty <> 0 ORDER BY seq, sku`, orderId);
 }
 
-const STEPS = 'SELECT sku, subsidiary_id AS subsidiaryId, order_id AS orderId, seq, qty FROM stock_steps';
+const STEPS = 'SELECT sku, subsidiary_id AS subsidiaryId, order_id AS orderId, seq, qty FROM _stock_steps';
 
 function stepEntry({ sku, subsidiaryId, qty, seq }: StepRow, at: string | null): Entry {
   const isOld = seq === 0;
@@ -177,12 +177,12 @@ function ackEntries(db: Database.Database, orderId: string, branches: readonly R
     waitsSince: string | null;
     without: string | null;
   }>(
-    'SELECT branch, acked_at AS at, source, waits_since AS waitsSince, without FROM order_acks WHERE order_id = ?',
+    'SELECT branch, acked_at AS at, source, waits_since AS waitsSince, without FROM _order_acks WHERE order_id = ?',
     orderId,
   );
   const waiting = hasRole(db, 'hub')
     ? sql.rows<{ branch: string; at: string }>(
-        'SELECT branch, acked_at AS at FROM waiting_acks WHERE order_id = ?',
+        'SELECT branch, acked_at AS at FROM _waiting_acks WHERE order_id = ?',
         orderId,
       )
     : [];
@@ -222,7 +222,7 @@ interface FeedRow {
 /** Returns the order's entries in the feeds of the hub's branches. */
 function feedRows(db: Database.Database, orderId: string): FeedRow[] {
   if (!hasRole(db, 'hub')) return [];
-  const text = 'SELECT branch, n, written_at AS at, published FROM feed WHERE order_id = ? ORDER BY feed_id';
+  const text = 'SELECT branch, n, written_at AS at, published FROM _feed WHERE order_id = ? ORDER BY feed_id';
   return sqlOf(db).rows<FeedRow>(text, orderId);
 }
 
@@ -242,7 +242,7 @@ function feedEntries(db: Database.Database, orderId: string, branches: readonly 
  */
 function branchesNow(db: Database.Database, orderId: string, branches: readonly ReportingBranch[]): string[] {
   const newest = new Map(feedRows(db, orderId).map(({ branch, n }) => [branch, n]));
-  const sent = 'SELECT branch FROM sent_orders WHERE order_id = ? ORDER BY moved';
+  const sent = 'SELECT branch FROM _sent_orders WHERE order_id = ? ORDER BY moved';
   const told = (hasRole(db, 'hub') ? sqlOf(db).values<string>(sent, orderId) : []).map((branch) => {
     const found = branches.find((each) => each.branch === branch);
     const name = found?.name ?? branch;
@@ -254,7 +254,7 @@ function branchesNow(db: Database.Database, orderId: string, branches: readonly 
       ? `Branch ${name} has it, as it reported at ${found.seenAt}.`
       : `Branch ${name} reported last at ${found.seenAt}, when it had number ${mark}; this is its number ${n}.`;
   });
-  const waiting = 'SELECT order_id FROM up_acks WHERE order_id = ?';
+  const waiting = 'SELECT order_id FROM _up_acks WHERE order_id = ?';
   const isOnItsWay = hasRole(db, 'branch') && sqlOf(db).value<string>(waiting, orderId) !== undefined;
   return !isOnItsWay ? told : [...told, 'Its acknowledgement waits to go up to the hub.'];
 }
@@ -270,7 +270,7 @@ function deliveryEntry({ hook, seq, at, tries, taken, answer }: Delivery): Entry
 
 function auditEntries(db: Database.Database, subject: string): Entry[] {
   const rows = sqlOf(db).rows<{ at: string; who: string; action: string; detail: string | null }>(
-    'SELECT at, who, action, detail FROM audit WHERE subject = ?',
+    'SELECT at, who, action, detail FROM _audit WHERE subject = ?',
     subject,
   );
   return rows.map(({ at, who, action, detail }) => ({
@@ -282,11 +282,11 @@ function auditEntries(db: Database.Database, subject: string): Entry[] {
 function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>, orderId: string): string[] {
   const sql = sqlOf(db);
   const toBook = sql.value<string | null>(
-    'SELECT to_book_since FROM orders_to_book WHERE order_id = ?',
+    'SELECT to_book_since FROM _orders JOIN orders_to_book USING (order_id) WHERE order_id = ?',
     orderId,
   );
   const incomplete = incompleteReason(db, orderId);
-  const ofNobody = 'SELECT 1 FROM unassigned_orders WHERE order_id = ? AND branch IS NULL';
+  const ofNobody = 'SELECT 1 FROM _unassigned_orders WHERE order_id = ? AND branch IS NULL';
   const unassigned = hasRole(db, 'hub') ? sql.value<number>(ofNobody, orderId) : undefined;
   const lines = sql.rows<{ line: number; name: string | null }>(
     'SELECT line, product_name AS name FROM order_items WHERE order_id = ? AND sku IS NULL ORDER BY line',
@@ -359,14 +359,14 @@ export function explainStocks(
 /** Returns the permanent id of the hub's branch with this subsidiary; the given id itself if no branch has it. */
 function branchOf(db: Database.Database, subsidiaryId: string): string {
   if (!hasRole(db, 'hub')) return subsidiaryId;
-  const text = 'SELECT branch FROM feed_branches WHERE subsidiary_id = ?';
+  const text = 'SELECT branch FROM _feed_branches WHERE subsidiary_id = ?';
   return sqlOf(db).value<string>(text, subsidiaryId) ?? subsidiaryId;
 }
 
 /** Returns the subsidiaries for which the platform or the POS has a stock of the sku. */
 function subsidiariesOf(db: Database.Database, sku: string): string[] {
-  const text = `SELECT subsidiary_id FROM stocks WHERE sku = @sku
-    UNION SELECT subsidiary_id FROM stock_counts WHERE sku = @sku ORDER BY 1`;
+  const text = `SELECT subsidiary_id FROM _stocks WHERE sku = @sku
+    UNION SELECT subsidiary_id FROM _stock_counts WHERE sku = @sku ORDER BY 1`;
   return sqlOf(db).values<string>(text, { sku });
 }
 
@@ -410,7 +410,7 @@ function explainStock(
 }
 
 function codeOf(db: Database.Database, orderId: string): number | string {
-  return sqlOf(db).value<number | null>('SELECT code FROM orders WHERE order_id = ?', orderId) ?? orderId;
+  return sqlOf(db).value<number | null>('SELECT code FROM _orders WHERE order_id = ?', orderId) ?? orderId;
 }
 
 /** Maximum number of changes, and of steps of orders, in the time line of a stock. Older ones are left out. */
@@ -435,7 +435,7 @@ interface ChangeRow {
 function changesOf(db: Database.Database, target: string): ChangeRow[] {
   const text = `SELECT change_id AS changeId, body, state, message, created_at AS createdAt, settled_at AS settledAt,
       source, coalesce(origin, source) AS origin, reference, counted_at AS countedAt, held_guard AS heldGuard, sent_qty AS sentQty
-    FROM outbox WHERE kind = 'stock' AND target = ? ORDER BY change_id DESC LIMIT ${SHOWN_MAX}`;
+    FROM _outbox WHERE kind = 'stock' AND target = ? ORDER BY change_id DESC LIMIT ${SHOWN_MAX}`;
   return sqlOf(db).rows<ChangeRow>(text, target);
 }
 
@@ -477,7 +477,7 @@ function lookEntries(
   { sku, subsidiaryId }: { sku: string; subsidiaryId: string },
 ): Entry[] {
   const rows = sqlOf(db).rows<{ lookedMs: number; missing: number; refused: number }>(
-    `SELECT looked_ms AS lookedMs, missing_qty AS missing, look_refused AS refused FROM stock_notes
+    `SELECT looked_ms AS lookedMs, missing_qty AS missing, look_refused AS refused FROM _stock_notes
      WHERE sku = ? AND subsidiary_id = ? AND looked_ms > 0`,
     sku,
     subsidiaryId,
@@ -500,7 +500,7 @@ function stockNow(
 ): string[] {
   const stock = ledger.ofStock(place);
   const platform = sqlOf(db).row<{ qty: number | null; uncertain: number }>(
-    'SELECT qty, uncertain FROM stocks WHERE sku = ? AND subsidiary_id = ?',
+    'SELECT qty, uncertain FROM _stocks WHERE sku = ? AND subsidiary_id = ?',
     place.sku,
     place.subsidiaryId,
   );

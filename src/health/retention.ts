@@ -59,26 +59,26 @@ const CLOCKS_RIGHT_FROM = '2020';
 const LOOK_ROWS = 250;
 
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
-  EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id AND a.without IS NULL) AS isAcknowledged,
+  EXISTS (SELECT 1 FROM _order_acks a WHERE a.order_id = o.order_id AND a.without IS NULL) AS isAcknowledged,
   ${isSeen('acknowledging-store', "coalesce(o.store_external_id, '')")} AS usesAcks,
-  (SELECT min(s.seq) FROM stock_steps s JOIN ledger_orders l USING (order_id)
+  (SELECT min(s.seq) FROM _stock_steps s JOIN _ledger_orders l USING (order_id)
     WHERE s.order_id = o.order_id AND l.takes = 1 AND s.booked_version IS NULL) AS heldBackSeq`;
 
 const OF_ORDER = {
   store: [
-    ...['order_items', 'order_item_modifiers', 'order_payloads', 'held_notifications'],
+    ...['order_items', 'order_item_modifiers', '_order_payloads', '_held_notifications'],
     ...[
-      'order_acks',
-      'stock_steps',
-      'ledger_orders',
+      '_order_acks',
+      '_stock_steps',
+      '_ledger_orders',
       'refused_acks',
-      'prepared_orders',
-      'preparation_events',
-      'orders',
+      '_prepared_orders',
+      '_preparation_events',
+      '_orders',
     ],
   ],
-  hub: ['sent_orders'],
-  branch: ['orders_away'],
+  hub: ['_sent_orders'],
+  branch: ['_orders_away'],
 };
 
 function removeFrom(table: string, key: string): Family['remove'] {
@@ -91,7 +91,7 @@ function removeFrom(table: string, key: string): Family['remove'] {
  */
 const FAMILIES = {
   orders: {
-    select: `SELECT o.seq AS key, o.updated_at AS at, ${ORDER} FROM orders o`,
+    select: `SELECT o.seq AS key, o.updated_at AS at, ${ORDER} FROM _orders o`,
     key: 'o.seq',
     cut: 'orders',
     dropsAtOnce: 20,
@@ -107,7 +107,7 @@ const FAMILIES = {
   },
   events: {
     select: `SELECT e.seq AS key, e.observed_at AS at, ${ORDER}
-      FROM order_events e LEFT JOIN orders o ON o.order_id = e.order_id`,
+      FROM order_events e LEFT JOIN _orders o ON o.order_id = e.order_id`,
     key: 'e.seq',
     cut: 'events',
     dropsAtOnce: 100,
@@ -117,38 +117,38 @@ const FAMILIES = {
   },
   payloads: {
     select: `SELECT p.payload_id AS key, p.received_at AS at, ${ORDER}
-      FROM order_payloads p LEFT JOIN orders o ON o.order_id = p.order_id`,
+      FROM _order_payloads p LEFT JOIN _orders o ON o.order_id = p.order_id`,
     key: 'p.payload_id',
     cut: 'payloads',
     dropsAtOnce: 50,
     may: (row, _feed, cuts) => mayDropPayload({ receivedAt: row.at }, orderFactsOf(row), cuts),
-    remove: removeFrom('order_payloads', 'payload_id'),
+    remove: removeFrom('_order_payloads', 'payload_id'),
   },
   /** Callbacks with an earlier status than the known one. Only those that a poll has resolved are deleted. */
   held: {
     select: `SELECT held_id AS key, resolved_at AS at FROM
-      (SELECT * FROM held_notifications WHERE resolved_at IS NOT NULL)`,
+      (SELECT * FROM _held_notifications WHERE resolved_at IS NOT NULL)`,
     key: 'held_id',
     cut: 'payloads',
     dropsAtOnce: 100,
     may: (row, _feed, cuts) => cuts.payloads !== null && row.at < cuts.payloads,
-    remove: removeFrom('held_notifications', 'held_id'),
+    remove: removeFrom('_held_notifications', 'held_id'),
   },
   quarantine: {
-    select: 'SELECT quarantine_id AS key, received_at AS at FROM quarantine',
+    select: 'SELECT quarantine_id AS key, received_at AS at FROM _quarantine',
     key: 'quarantine_id',
     cut: 'quarantine',
     dropsAtOnce: 5,
     may: (row, _feed, cuts) => cuts.quarantine !== null && row.at < cuts.quarantine,
-    remove: removeFrom('quarantine', 'quarantine_id'),
+    remove: removeFrom('_quarantine', 'quarantine_id'),
   },
   audit: {
-    select: 'SELECT audit_id AS key, at FROM audit',
+    select: 'SELECT audit_id AS key, at FROM _audit',
     key: 'audit_id',
     cut: 'audit',
     dropsAtOnce: 100,
     may: (row, _feed, cuts) => cuts.audit !== null && row.at < cuts.audit,
-    remove: removeFrom('audit', 'audit_id'),
+    remove: removeFrom('_audit', 'audit_id'),
   },
 } satisfies Record<string, Family>;
 type FamilyName = keyof typeof FAMILIES;

@@ -39,25 +39,25 @@ export function noteTries(db: Database.Database, { name, event }: CursorKey, tri
   const sql = sqlOf(db);
   for (const { taken, ...each } of tries) {
     const values = { hook: name, event, ...each, taken: taken ? 1 : 0 };
-    const again = `UPDATE hook_deliveries SET tries = tries + 1, at = @at, taken = @taken, answer = @answer
-      WHERE delivery_id = (SELECT max(delivery_id) FROM hook_deliveries WHERE hook = @hook AND event = @event)
+    const again = `UPDATE _hook_deliveries SET tries = tries + 1, at = @at, taken = @taken, answer = @answer
+      WHERE delivery_id = (SELECT max(delivery_id) FROM _hook_deliveries WHERE hook = @hook AND event = @event)
         AND seq = @seq AND taken = 0`;
     if (sql.run(again, values).changes > 0) continue;
-    const first = `INSERT INTO hook_deliveries (hook, event, seq, at, tries, taken, answer, change_id)
+    const first = `INSERT INTO _hook_deliveries (hook, event, seq, at, tries, taken, answer, change_id)
       VALUES (@hook, @event, @seq, @at, 1, @taken, @answer, @changeId)`;
     sql.run(first, values);
   }
-  const trim = `DELETE FROM hook_deliveries WHERE hook = @name AND event = @event AND delivery_id <= (
-    SELECT delivery_id FROM hook_deliveries WHERE hook = @name AND event = @event
+  const trim = `DELETE FROM _hook_deliveries WHERE hook = @name AND event = @event AND delivery_id <= (
+    SELECT delivery_id FROM _hook_deliveries WHERE hook = @name AND event = @event
     ORDER BY delivery_id DESC LIMIT 1 OFFSET @kept)`;
   if (tries.length > 0) sql.run(trim, { name, event, kept: DELIVERIES_KEPT });
 }
 
 const SELECTED = `SELECT d.hook, coalesce(p.event, d.event) AS event, d.seq, d.at, d.tries, d.taken, d.answer,
     coalesce(e.order_id, p.order_id) AS orderId, o.code, e.status, d.change_id AS changeId
-  FROM hook_deliveries d LEFT JOIN order_events e ON d.event = 'order' AND e.seq = d.seq
-  LEFT JOIN preparation_events p ON d.event = 'order.prepare' AND p.hook = d.hook AND p.seq = d.seq
-  LEFT JOIN orders o ON o.order_id = coalesce(e.order_id, p.order_id)`;
+  FROM _hook_deliveries d LEFT JOIN order_events e ON d.event = 'order' AND e.seq = d.seq
+  LEFT JOIN _preparation_events p ON d.event = 'order.prepare' AND p.hook = d.hook AND p.seq = d.seq
+  LEFT JOIN _orders o ON o.order_id = coalesce(e.order_id, p.order_id)`;
 
 type Row = Omit<Delivery, 'taken'> & { taken: number };
 
@@ -83,6 +83,6 @@ export function deliveriesOfOrder(db: Database.Database, orderId: string): Deliv
 
 /** Deletes the deliveries of these cursors, in the caller's transaction. */
 export function forgetDeliveries(db: Database.Database, keys: readonly CursorKey[]): void {
-  const sql = 'DELETE FROM hook_deliveries WHERE hook = ? AND event = ?';
+  const sql = 'DELETE FROM _hook_deliveries WHERE hook = ? AND event = ?';
   for (const { name, event } of keys) sqlOf(db).run(sql, name, event);
 }

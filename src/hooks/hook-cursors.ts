@@ -52,7 +52,7 @@ export interface HookCursor {
 const PLACE = `SELECT ${columnsAs([
   ...['seq', 'beganAt', 'newsFrom', 'lastOkAt', 'failures', 'lastFailureAt', 'lastFailure', 'nextTryAt'],
   ...['rewinds', 'rewoundAt', 'orderSeq'],
-])} FROM hooks WHERE name = ? AND event = ?`;
+])} FROM _hooks WHERE name = ? AND event = ?`;
 
 /** Returns a hook's cursor; undefined if the hook has not started to get these events. */
 export function cursorOf(db: Database.Database, { name, event }: CursorKey): HookCursor | undefined {
@@ -62,7 +62,7 @@ export function cursorOf(db: Database.Database, { name, event }: CursorKey): Hoo
 const EVENTS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status AS previousStatus, e.source,
     e.observed_at AS observedAt, o.created_at AS createdAt
   FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?) e
-  LEFT JOIN orders o ON o.order_id = e.order_id ORDER BY e.seq`;
+  LEFT JOIN _orders o ON o.order_id = e.order_id ORDER BY e.seq`;
 
 /** An event of an order, with the creation time of the order. */
 interface FoundOrderEvent extends OrderEvent {
@@ -246,7 +246,7 @@ function beginPlace(
 ): HookCursor {
   const newsFrom = begun ? begun.newsFrom : from === 'now' && event !== 'change.rejected' ? at : null;
   const insert =
-    'INSERT INTO hooks (name, event, seq, began_at, news_from, order_seq) VALUES (?, ?, ?, ?, ?, ?)';
+    'INSERT INTO _hooks (name, event, seq, began_at, news_from, order_seq) VALUES (?, ?, ?, ?, ?, ?)';
   const newSeq = from === 'now' ? seq : 0;
   if (!cursorOf(db, { name, event })) {
     const after = begun ? seqBefore(db, newsFrom) : newSeq;
@@ -282,13 +282,13 @@ export class HookCursors {
 
   /** Deletes the cursors that are not in `keys`, with their deliveries, because they are no longer configured. */
   async keepOnly(keys: readonly CursorKey[]): Promise<void> {
-    const stored = this.#mirror.read((db) => sqlOf(db).rows<CursorKey>('SELECT name, event FROM hooks'));
+    const stored = this.#mirror.read((db) => sqlOf(db).rows<CursorKey>('SELECT name, event FROM _hooks'));
     const gone = stored.filter(
       ({ name, event }) => !keys.some((key) => key.name === name && key.event === event),
     );
     if (gone.length === 0) return;
     await this.#mirror.write((db) => {
-      const sql = 'DELETE FROM hooks WHERE name = ? AND event = ?';
+      const sql = 'DELETE FROM _hooks WHERE name = ? AND event = ?';
       for (const { name, event } of gone) sqlOf(db).run(sql, name, event);
       forgetDeliveries(db, gone);
       const preparing = keys.filter(({ event }) => event === 'order.prepare');
@@ -315,7 +315,7 @@ export class HookCursors {
     key: CursorKey,
     { deliveries, ...moved }: { seq: number; okAt: string | null; rewinds: number; deliveries: Try[] },
   ): Promise<void> {
-    const sql = `UPDATE hooks SET seq = max(seq, @seq), failures = 0, next_try_at = NULL,
+    const sql = `UPDATE _hooks SET seq = max(seq, @seq), failures = 0, next_try_at = NULL,
       last_ok_at = coalesce(@okAt, last_ok_at) WHERE name = @name AND event = @event AND rewinds = @rewinds`;
     return this.#mirror.write((db) => {
       noteTries(db, key, deliveries);
@@ -325,13 +325,13 @@ export class HookCursors {
   }
 
   newsFrom({ name, event }: CursorKey, at: string): Promise<void> {
-    const sql = 'UPDATE hooks SET news_from = ? WHERE name = ? AND event = ?';
+    const sql = 'UPDATE _hooks SET news_from = ? WHERE name = ? AND event = ?';
     return this.#mirror.write((db) => void sqlOf(db).run(sql, at, name, event));
   }
 
   failed(key: CursorKey, failure: Try, nextTryAt: string): Promise<void> {
     const { at, answer } = failure;
-    const sql = `UPDATE hooks SET failures = failures + 1, last_failure_at = @at, last_failure = @answer,
+    const sql = `UPDATE _hooks SET failures = failures + 1, last_failure_at = @at, last_failure = @answer,
       next_try_at = @nextTryAt WHERE name = @name AND event = @event`;
     return this.#mirror.write((db) => {
       noteTries(db, key, [failure]);
@@ -377,7 +377,7 @@ export function skipWaiting(
     }
   }
   const until = to ?? seq;
-  const sql = 'UPDATE hooks SET seq = ?, failures = 0, next_try_at = NULL WHERE name = ? AND event = ?';
+  const sql = 'UPDATE _hooks SET seq = ?, failures = 0, next_try_at = NULL WHERE name = ? AND event = ?';
   sqlOf(db).run(sql, until, hook.name, event);
   return { seq: until, skipped: count };
 }
@@ -437,7 +437,7 @@ export function rewind(
   { name, event }: CursorKey,
   { from, at }: { from: number; at: string },
 ) {
-  const sql = `UPDATE hooks SET seq = @seq, failures = 0, next_try_at = NULL, rewinds = rewinds + 1, rewound_at = @at
+  const sql = `UPDATE _hooks SET seq = @seq, failures = 0, next_try_at = NULL, rewinds = rewinds + 1, rewound_at = @at
     WHERE name = @name AND event = @event`;
   sqlOf(db).run(sql, { seq: from - 1, at, name, event });
 }

@@ -71,7 +71,7 @@ export function preparationsFrom(
   limit: number,
 ): FoundPreparation[] {
   const sql = `SELECT seq, decided_at AS observedAt, event, order_id AS orderId, step, digest, reason, changes
-    FROM preparation_events WHERE hook = ? AND seq > ? ORDER BY seq LIMIT +?`;
+    FROM _preparation_events WHERE hook = ? AND seq > ? ORDER BY seq LIMIT +?`;
   return sqlOf(db)
     .rows<EventRow>(sql, hook, seq, limit)
     .map(({ seq: at, observedAt, changes, ...rest }) => ({
@@ -84,9 +84,9 @@ export function preparationsFrom(
 /** Returns the highest number that an event of this hook ever had; 0 if there was none. */
 export function newestPreparation(db: Database.Database, hook: string): number {
   const sql = `SELECT max(
-    coalesce((SELECT max(seq) FROM preparation_events WHERE hook = @hook), 0),
-    coalesce((SELECT max(seq) FROM prepared_orders WHERE hook = @hook), 0),
-    coalesce((SELECT seq FROM hooks WHERE name = @hook AND event = 'order.prepare'), 0))`;
+    coalesce((SELECT max(seq) FROM _preparation_events WHERE hook = @hook), 0),
+    coalesce((SELECT max(seq) FROM _prepared_orders WHERE hook = @hook), 0),
+    coalesce((SELECT seq FROM _hooks WHERE name = @hook AND event = 'order.prepare'), 0))`;
   return sqlOf(db).value<number>(sql, { hook }) ?? 0;
 }
 
@@ -139,7 +139,7 @@ function messageId(event: PreparationEvent, orderId: string, step: number, diges
 type ToldRow = Omit<ToldOrder, 'isPrepared' | 'content'> & { isPrepared: number; content: string | null };
 
 function toldOrder(db: Database.Database, hook: string, orderId: string): ToldOrder | undefined {
-  const sql = `SELECT step, is_prepared AS isPrepared, store, content, digest FROM prepared_orders
+  const sql = `SELECT step, is_prepared AS isPrepared, store, content, digest FROM _prepared_orders
     WHERE hook = ? AND order_id = ?`;
   const row = sqlOf(db).row<ToldRow>(sql, hook, orderId);
   if (row === undefined) return undefined;
@@ -155,10 +155,10 @@ function factsOf(
   const order = orderById(db, orderId);
   if (order === undefined) return undefined;
   const isAwayNow = hasRole(db, 'branch')
-    ? 'EXISTS (SELECT 1 FROM orders_away a WHERE a.order_id = orders.order_id)'
+    ? 'EXISTS (SELECT 1 FROM _orders_away a WHERE a.order_id = _orders.order_id)'
     : '0';
   const sql = `SELECT forgotten_at IS NOT NULL AS isForgotten, ${isAwayNow} AS isAway
-    FROM orders WHERE order_id = ?`;
+    FROM _orders WHERE order_id = ?`;
   const { isForgotten = 0, isAway = 0 } =
     sqlOf(db).row<{ isForgotten: number; isAway: number }>(sql, orderId) ?? {};
   // The id of the order makes digests of the same short comment differ, so that nobody finds it by trying.
@@ -205,7 +205,7 @@ function nextOf(
   return nextEvent(facts, told, { isDue: isDue(facts.order, hook, context), statuses });
 }
 
-const PUT_TOLD = `INSERT INTO prepared_orders (hook, order_id, step, is_prepared, store, content, digest, seq)
+const PUT_TOLD = `INSERT INTO _prepared_orders (hook, order_id, step, is_prepared, store, content, digest, seq)
   VALUES (@hook, @orderId, @step, @isPrepared, @store, @content, @digest, @seq)
   ON CONFLICT DO UPDATE SET step = @step, is_prepared = @isPrepared, store = @store, content = @content,
     digest = @digest, seq = @seq`;
@@ -234,7 +234,7 @@ function appendNext(
     content: content && JSON.stringify(content),
   };
   sqlOf(db).run(PUT_TOLD, stored);
-  const insert = `INSERT INTO preparation_events (hook, seq, event, order_id, step, digest, reason, changes, decided_at)
+  const insert = `INSERT INTO _preparation_events (hook, seq, event, order_id, step, digest, reason, changes, decided_at)
     VALUES (@hook, @seq, @event, @orderId, @step, @digest, @reason, @changes, @decidedAt)`;
   const { step, digest } = rest;
   const noted = { event, step, digest, reason, changes: changes && JSON.stringify(changes), decidedAt };
@@ -255,10 +255,10 @@ interface Sighting {
 }
 
 const SIGHTINGS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status AS previousStatus, e.source,
-    o.created_at AS createdAt, (SELECT ${IS_IN_KITCHEN} FROM orders WHERE order_id = o.order_id) OR EXISTS (
-      SELECT 1 FROM prepared_orders p WHERE p.hook = ? AND p.order_id = o.order_id AND p.is_prepared = 1) AS mayTell
+    o.created_at AS createdAt, (SELECT ${IS_IN_KITCHEN} FROM _orders WHERE order_id = o.order_id) OR EXISTS (
+      SELECT 1 FROM _prepared_orders p WHERE p.hook = ? AND p.order_id = o.order_id AND p.is_prepared = 1) AS mayTell
   FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?) e
-  JOIN orders o ON o.order_id = e.order_id ORDER BY e.seq`;
+  JOIN _orders o ON o.order_id = e.order_id ORDER BY e.seq`;
 
 /** Orders that a hook may have to be told something of. */
 interface Candidates {
@@ -307,9 +307,9 @@ function dueCandidates(
   upToSeq = Number.MAX_SAFE_INTEGER,
 ): string[] {
   const sql = `SELECT order_id AS orderId, is_scheduled AS scheduled, scheduled_for AS scheduledFor,
-      delivery_time AS deliveryTime FROM orders
-    WHERE ${IS_SCHEDULED} AND ${IS_TO_BOOK} AND seq <= ? AND NOT EXISTS (SELECT 1 FROM prepared_orders p
-      WHERE p.hook = ? AND p.order_id = orders.order_id AND (p.is_prepared = 1 OR p.step = 0))
+      delivery_time AS deliveryTime FROM _orders
+    WHERE ${IS_SCHEDULED} AND ${IS_TO_BOOK} AND seq <= ? AND NOT EXISTS (SELECT 1 FROM _prepared_orders p
+      WHERE p.hook = ? AND p.order_id = _orders.order_id AND (p.is_prepared = 1 OR p.step = 0))
     ORDER BY scheduled_for`;
   type Row = Omit<Due, 'isScheduled'> & { orderId: string; scheduled: number | null };
   return sqlOf(db)
@@ -322,11 +322,11 @@ function dueCandidates(
 }
 
 /** Orders of a branch that the hub gave to another one, or gave back: the order is the same, so it has no event. */
-const ROUTED = `SELECT p.order_id FROM orders_away a JOIN prepared_orders p ON p.order_id = a.order_id
+const ROUTED = `SELECT p.order_id FROM _orders_away a JOIN _prepared_orders p ON p.order_id = a.order_id
     WHERE p.hook = @hook AND p.is_prepared = 1
-  UNION ALL SELECT p.order_id FROM prepared_orders p JOIN orders ON orders.order_id = p.order_id
-    WHERE EXISTS (SELECT 1 FROM link) AND p.hook = @hook AND p.is_prepared = 0 AND p.step > 0
-      AND ${IS_IN_KITCHEN} AND NOT EXISTS (SELECT 1 FROM orders_away a WHERE a.order_id = p.order_id)`;
+  UNION ALL SELECT p.order_id FROM _prepared_orders p JOIN _orders ON _orders.order_id = p.order_id
+    WHERE EXISTS (SELECT 1 FROM _link) AND p.hook = @hook AND p.is_prepared = 0 AND p.step > 0
+      AND ${IS_IN_KITCHEN} AND NOT EXISTS (SELECT 1 FROM _orders_away a WHERE a.order_id = p.order_id)`;
 
 /** Returns the orders of which the hook may have to be told something that no event of the order feed says. */
 function unheardCandidates(db: Database.Database, hook: HookSettings, context: PreparationContext): string[] {
@@ -334,7 +334,7 @@ function unheardCandidates(db: Database.Database, hook: HookSettings, context: P
   return [...routed, ...dueCandidates(db, hook, context)];
 }
 
-const PASS = `INSERT OR IGNORE INTO prepared_orders (hook, order_id, step, is_prepared, digest, seq)`;
+const PASS = `INSERT OR IGNORE INTO _prepared_orders (hook, order_id, step, is_prepared, digest, seq)`;
 
 /** Notes orders of which the hook is never told, in the caller's transaction. */
 function passOver(db: Database.Database, hook: string, orderIds: readonly string[]): void {
@@ -351,7 +351,7 @@ export function passOverPresent(
   context: PreparationContext,
   seq: number,
 ): void {
-  const present = `${PASS} SELECT ?, order_id, 0, 0, '', 0 FROM orders
+  const present = `${PASS} SELECT ?, order_id, 0, 0, '', 0 FROM _orders
     WHERE seq <= ? AND ${IS_OPEN} AND ${IS_TO_BOOK} AND NOT (${IS_SCHEDULED})`;
   sqlOf(db).run(present, hook.name, seq);
   passOver(db, hook.name, dueCandidates(db, hook, context, seq));
@@ -384,7 +384,7 @@ export interface ToldMemory {
   seq: number;
 }
 
-const MEMORY = `SELECT order_id AS orderId, step, is_prepared AS isPrepared, store, digest, seq FROM prepared_orders
+const MEMORY = `SELECT order_id AS orderId, step, is_prepared AS isPrepared, store, digest, seq FROM _prepared_orders
   WHERE hook = ? AND step > 0 AND seq > ? AND seq <= ?`;
 
 /** Returns the orders whose newest event has a number above `after` and up to `upTo`. */
@@ -399,13 +399,13 @@ export function toldBetween(db: Database.Database, hook: string, after: number, 
 export function takeOverTold(db: Database.Database, hook: string, memory: readonly ToldMemory[]): void {
   const lost = memory.filter(({ orderId, step }) => (toldOrder(db, hook, orderId)?.step ?? 0) < step);
   for (const each of lost) sqlOf(db).run(PUT_TOLD, { ...each, hook, content: null });
-  const sql = "UPDATE hooks SET seq = max(seq, ?) WHERE name = ? AND event = 'order.prepare'";
+  const sql = "UPDATE _hooks SET seq = max(seq, ?) WHERE name = ? AND event = 'order.prepare'";
   if (lost.length > 0) sqlOf(db).run(sql, Math.max(...lost.map(({ seq }) => seq)), hook);
 }
 
 /** Deletes what hooks that are not named were told, in the caller's transaction. */
 export function keepPreparationsOf(db: Database.Database, hooks: readonly string[]): void {
-  for (const table of ['prepared_orders', 'preparation_events']) {
+  for (const table of ['_prepared_orders', '_preparation_events']) {
     const sql = `DELETE FROM ${table} WHERE hook NOT IN (SELECT value FROM json_each(?))`;
     sqlOf(db).run(sql, JSON.stringify(hooks));
   }
@@ -413,7 +413,7 @@ export function keepPreparationsOf(db: Database.Database, hooks: readonly string
 
 /** Deletes the oldest events of a hook, in the caller's transaction: those up to `seq`, but for the newest `kept`. */
 export function trimPreparations(db: Database.Database, hook: string, seq: number, kept: number): void {
-  const sql = 'DELETE FROM preparation_events WHERE hook = ? AND seq <= ?';
+  const sql = 'DELETE FROM _preparation_events WHERE hook = ? AND seq <= ?';
   sqlOf(db).run(sql, hook, seq - kept);
 }
 
@@ -499,7 +499,7 @@ export class Preparations {
   async note(): Promise<void> {
     const seq = this.#seq ?? 0;
     if (this.#orderIds.length > 0 || seq <= this.#notedSeq) return;
-    const sql = "UPDATE hooks SET order_seq = max(order_seq, ?) WHERE name = ? AND event = 'order.prepare'";
+    const sql = "UPDATE _hooks SET order_seq = max(order_seq, ?) WHERE name = ? AND event = 'order.prepare'";
     await this.#mirror.write((db) => void sqlOf(db).run(sql, seq, this.#hook.name));
     this.#notedSeq = seq;
   }

@@ -20,7 +20,7 @@ type Routes = ReadonlyMap<string, string>;
 
 function routes(db: Database.Database): Routes {
   const rows = sqlOf(db).rows<{ store: string; branch: string }>(
-    'SELECT store_id AS store, branch FROM feed_stores',
+    'SELECT store_id AS store, branch FROM _feed_stores',
   );
   return new Map(rows.map(({ store, branch }) => [store, branch]));
 }
@@ -35,37 +35,37 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
   const known = JSON.stringify(branches.map(({ branch }) => branch));
   const isGone = 'branch NOT IN (SELECT value FROM json_each(?))';
   leaveStores(db, isGone, known);
-  sqlOf(db).run(`UPDATE unassigned_orders SET branch = NULL WHERE ${isGone}`, known);
+  sqlOf(db).run(`UPDATE _unassigned_orders SET branch = NULL WHERE ${isGone}`, known);
   // Orders may still name a branch's earlier id, so the id stays a route to the branch.
-  sqlOf(db).run('UPDATE feed_stores SET by_hand = ? WHERE by_hand = 0', FORMER);
+  sqlOf(db).run('UPDATE _feed_stores SET by_hand = ? WHERE by_hand = 0', FORMER);
   for (const { branch, externalId, subsidiaryId } of branches) {
     for (const storeId of [externalId, subsidiaryId]) {
-      const route = `INSERT INTO feed_stores (store_id, branch) VALUES (?, ?)
+      const route = `INSERT INTO _feed_stores (store_id, branch) VALUES (?, ?)
         ON CONFLICT (store_id) DO UPDATE SET branch = excluded.branch, by_hand = 0 WHERE by_hand <> 0`;
       if (storeId !== null) sqlOf(db).run(route, storeId, branch);
     }
   }
   takeStoresBack(db, known);
   pruneRoutes(db);
-  sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
+  sqlOf(db).run('DELETE FROM _unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM _orders)');
   noteUnassigned(db);
   for (const [store, branch] of routes(db)) {
     // A branch that never connected needs nothing here, because its first snapshot has all its orders.
-    const hello = 'SELECT 1 FROM feed_branches WHERE branch = ? AND line IS NOT NULL';
+    const hello = 'SELECT 1 FROM _feed_branches WHERE branch = ? AND line IS NOT NULL';
     if (before.get(store) !== branch && sqlOf(db).row(hello, branch)) sendOpen(db, store, at);
   }
   sendNowKnown(db, at);
 }
 
 /**
- * Moves the stores of removed branches to `left_stores`, from which a branch that is configured again gets
+ * Moves the stores of removed branches to `_left_stores`, from which a branch that is configured again gets
  * them back.
  */
 function leaveStores(db: Database.Database, isGone: string, known: string): void {
-  const leave = `INSERT OR REPLACE INTO left_stores (store_id, branch, by_hand)
-    SELECT store_id, branch, iif(by_hand = 0, ${FORMER}, by_hand) FROM feed_stores WHERE ${isGone}`;
+  const leave = `INSERT OR REPLACE INTO _left_stores (store_id, branch, by_hand)
+    SELECT store_id, branch, iif(by_hand = 0, ${FORMER}, by_hand) FROM _feed_stores WHERE ${isGone}`;
   sqlOf(db).run(leave, known);
-  sqlOf(db).run(`DELETE FROM feed_stores WHERE ${isGone}`, known);
+  sqlOf(db).run(`DELETE FROM _feed_stores WHERE ${isGone}`, known);
 }
 
 /**
@@ -74,10 +74,10 @@ function leaveStores(db: Database.Database, isGone: string, known: string): void
  */
 function takeStoresBack(db: Database.Database, known: string): void {
   const isBack = 'branch IN (SELECT value FROM json_each(?))';
-  const take = `INSERT INTO feed_stores (store_id, branch, by_hand)
-    SELECT store_id, branch, by_hand FROM left_stores WHERE ${isBack} ON CONFLICT DO NOTHING`;
+  const take = `INSERT INTO _feed_stores (store_id, branch, by_hand)
+    SELECT store_id, branch, by_hand FROM _left_stores WHERE ${isBack} ON CONFLICT DO NOTHING`;
   sqlOf(db).run(take, known);
-  sqlOf(db).run(`DELETE FROM left_stores WHERE ${isBack}`, known);
+  sqlOf(db).run(`DELETE FROM _left_stores WHERE ${isBack}`, known);
 }
 
 /**
@@ -85,7 +85,7 @@ function takeStoresBack(db: Database.Database, known: string): void {
  * name that id. Until then a renamed branch may have no feed, and new orders for it are unassigned.
  */
 export function keepRoute(db: Database.Database, store: string, branch: string): void {
-  const route = `INSERT INTO left_stores (store_id, branch, by_hand) VALUES (?, ?, ?)
+  const route = `INSERT INTO _left_stores (store_id, branch, by_hand) VALUES (?, ?, ?)
     ON CONFLICT DO UPDATE SET branch = excluded.branch, by_hand = excluded.by_hand WHERE branch <> excluded.branch`;
   sqlOf(db).run(route, store, branch, FORMER);
 }
@@ -95,7 +95,7 @@ export function keepRoute(db: Database.Database, store: string, branch: string):
  * new configuration. After a rename it would take that name for a new branch, and send its orders there.
  */
 export function refuseUnread(db: Database.Database, before: string, branch: string): void {
-  const unread = 'SELECT 1 FROM feed_stores WHERE store_id = ? AND branch = ? AND by_hand = 0';
+  const unread = 'SELECT 1 FROM _feed_stores WHERE store_id = ? AND branch = ? AND by_hand = 0';
   if (!sqlOf(db).row(unread, before, branch)) return;
   const message = `The running tillsync still has branch ${before}. Nothing was changed.`;
   throw new TillsyncError('config-invalid', message, {
@@ -108,36 +108,36 @@ export function refuseUnread(db: Database.Database, before: string, branch: stri
  * status or acknowledgement still needs it.
  */
 export function pruneRoutes(db: Database.Database): void {
-  const isNamed = `SELECT 1 FROM orders INDEXED BY orders_by_store
-    WHERE store_external_id = feed_stores.store_id`;
-  sqlOf(db).run(`DELETE FROM feed_stores WHERE by_hand = ${FORMER} AND NOT EXISTS (${isNamed})`);
+  const isNamed = `SELECT 1 FROM _orders INDEXED BY orders_by_store
+    WHERE store_external_id = _feed_stores.store_id`;
+  sqlOf(db).run(`DELETE FROM _feed_stores WHERE by_hand = ${FORMER} AND NOT EXISTS (${isNamed})`);
 }
 
 /** Records open orders that have no branch, whether their branch was removed or never known. */
 function noteUnassigned(db: Database.Database): void {
   sqlOf(db).run(
-    `INSERT INTO unassigned_orders (order_id)
-     SELECT order_id FROM orders INDEXED BY orders_open
-     WHERE ${IS_OPEN} AND NOT EXISTS (SELECT 1 FROM feed_stores s WHERE s.store_id = orders.store_external_id)
+    `INSERT INTO _unassigned_orders (order_id)
+     SELECT order_id FROM _orders INDEXED BY orders_open
+     WHERE ${IS_OPEN} AND NOT EXISTS (SELECT 1 FROM _feed_stores s WHERE s.store_id = _orders.store_external_id)
      ON CONFLICT DO NOTHING`,
   );
-  const moved = `UPDATE sent_orders SET moved = 1 WHERE moved = 0
-    AND order_id IN (SELECT order_id FROM unassigned_orders WHERE branch IS NULL)`;
+  const moved = `UPDATE _sent_orders SET moved = 1 WHERE moved = 0
+    AND order_id IN (SELECT order_id FROM _unassigned_orders WHERE branch IS NULL)`;
   sqlOf(db).run(moved);
 }
 
 /** Sends a store's open orders to its present branch, except orders that a person assigned. Returns how many. */
 function sendOpen(db: Database.Database, store: string, at: string): number {
-  const open = `SELECT o.order_id AS orderId, s.branch FROM orders o INDEXED BY orders_by_store
-    JOIN feed_stores s ON s.store_id = o.store_external_id LEFT JOIN unassigned_orders u USING (order_id)
+  const open = `SELECT o.order_id AS orderId, s.branch FROM _orders o INDEXED BY orders_by_store
+    JOIN _feed_stores s ON s.store_id = o.store_external_id LEFT JOIN _unassigned_orders u USING (order_id)
     WHERE o.store_external_id = ? AND ${IS_OPEN} AND u.branch IS NULL ORDER BY o.seq`;
   return give(db, sqlOf(db).rows<Owned>(open, store), at);
 }
 
 /** Sends unassigned orders whose store has a branch by now. Returns the number of orders sent. */
 function sendNowKnown(db: Database.Database, at: string): number {
-  const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
-    JOIN feed_stores s ON s.store_id = o.store_external_id WHERE u.branch IS NULL ORDER BY o.seq`;
+  const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM _unassigned_orders u JOIN _orders o USING (order_id)
+    JOIN _feed_stores s ON s.store_id = o.store_external_id WHERE u.branch IS NULL ORDER BY o.seq`;
   return give(db, sqlOf(db).rows<Owned>(nowKnown), at);
 }
 
@@ -149,8 +149,8 @@ interface Owned {
 function give(db: Database.Database, orders: readonly Owned[], at: string): number {
   for (const { orderId, branch } of orders) {
     sendWhole(db, branch, orderId, at);
-    sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ?', orderId);
-    sqlOf(db).run('UPDATE sent_orders SET moved = (branch <> ?) WHERE order_id = ?', branch, orderId);
+    sqlOf(db).run('DELETE FROM _unassigned_orders WHERE order_id = ?', orderId);
+    sqlOf(db).run('UPDATE _sent_orders SET moved = (branch <> ?) WHERE order_id = ?', branch, orderId);
   }
   return orders.length;
 }
@@ -166,7 +166,7 @@ export interface UnassignedOrder {
  * transaction.
  */
 export function unassigned(db: Database.Database): { orders: number; stores: (string | null)[] } {
-  const open = `FROM unassigned_orders u JOIN orders USING (order_id) WHERE u.branch IS NULL AND ${IS_OPEN}`;
+  const open = `FROM _unassigned_orders u JOIN _orders USING (order_id) WHERE u.branch IS NULL AND ${IS_OPEN}`;
   const orders = sqlOf(db).value<number>(`SELECT count(*) ${open}`) ?? 0;
   const names = `SELECT DISTINCT store_external_id ${open} ORDER BY 1 LIMIT 5`;
   return { orders, stores: orders === 0 ? [] : sqlOf(db).values<string | null>(names) };
@@ -174,8 +174,8 @@ export function unassigned(db: Database.Database): { orders: number; stores: (st
 
 /** Returns open unassigned orders, oldest first. */
 export function unassignedOrders(db: Database.Database, limit: number): UnassignedOrder[] {
-  const sql = `SELECT order_id AS orderId, store_external_id AS store FROM unassigned_orders u
-    JOIN orders o USING (order_id) WHERE u.branch IS NULL AND ${IS_OPEN} ORDER BY o.seq LIMIT ?`;
+  const sql = `SELECT order_id AS orderId, store_external_id AS store FROM _unassigned_orders u
+    JOIN _orders o USING (order_id) WHERE u.branch IS NULL AND ${IS_OPEN} ORDER BY o.seq LIMIT ?`;
   return sqlOf(db).rows<UnassignedOrder>(sql, limit);
 }
 
@@ -186,7 +186,7 @@ export function unassignedOrders(db: Database.Database, limit: number): Unassign
 export function assignStore(db: Database.Database, store: string, branch: string, at: string): number {
   refuseUnknown(db, branch);
   const own = sqlOf(db).value<string>(
-    'SELECT branch FROM feed_stores WHERE store_id = ? AND by_hand = 0',
+    'SELECT branch FROM _feed_stores WHERE store_id = ? AND by_hand = 0',
     store,
   );
   if (own !== undefined) {
@@ -195,7 +195,7 @@ export function assignStore(db: Database.Database, store: string, branch: string
     });
   }
   sqlOf(db).run(
-    `INSERT INTO feed_stores (store_id, branch, by_hand) VALUES (?, ?, 1)
+    `INSERT INTO _feed_stores (store_id, branch, by_hand) VALUES (?, ?, 1)
      ON CONFLICT (store_id) DO UPDATE SET branch = excluded.branch, by_hand = 1`,
     ...[store, branch],
   );
@@ -209,8 +209,8 @@ export function assignStore(db: Database.Database, store: string, branch: string
 export function assignOrder(db: Database.Database, orderId: string, branch: string, at: string): boolean {
   refuseUnknown(db, branch);
   const row = sqlOf(db).row<{ noted: number; assigned: string | null; named: string | null }>(
-    `SELECT u.order_id IS NOT NULL AS noted, u.branch AS assigned, s.branch AS named FROM orders o
-     LEFT JOIN unassigned_orders u USING (order_id) LEFT JOIN feed_stores s ON s.store_id = o.store_external_id
+    `SELECT u.order_id IS NOT NULL AS noted, u.branch AS assigned, s.branch AS named FROM _orders o
+     LEFT JOIN _unassigned_orders u USING (order_id) LEFT JOIN _feed_stores s ON s.store_id = o.store_external_id
      WHERE o.order_id = ?`,
     orderId,
   );
@@ -221,7 +221,7 @@ export function assignOrder(db: Database.Database, orderId: string, branch: stri
     // Another branch has received the order already, so two branches would prepare it.
     throw new TillsyncError('usage', `Order ${orderId} is of branch ${of} already.`);
   }
-  const assign = `INSERT INTO unassigned_orders (order_id, branch) VALUES (?, ?)
+  const assign = `INSERT INTO _unassigned_orders (order_id, branch) VALUES (?, ?)
     ON CONFLICT (order_id) DO UPDATE SET branch = excluded.branch`;
   sqlOf(db).run(assign, orderId, branch);
   sendWhole(db, branch, orderId, at);
@@ -229,7 +229,7 @@ export function assignOrder(db: Database.Database, orderId: string, branch: stri
 }
 
 function refuseUnknown(db: Database.Database, branch: string): void {
-  if (sqlOf(db).row('SELECT 1 FROM feed_branches WHERE branch = ?', branch)) return;
+  if (sqlOf(db).row('SELECT 1 FROM _feed_branches WHERE branch = ?', branch)) return;
   throw new TillsyncError('config-invalid', `The running tillsync does not know branch ${branch} yet.`, {
     hint: 'Have it read the configuration: {restart}',
   });

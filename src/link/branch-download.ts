@@ -29,7 +29,7 @@ import {
 
 /** Returns the hub's epochs that this mirror followed before the present epoch. */
 export function leftEpochs(db: Database.Database): string[] {
-  return JSON.parse(sqlOf(db).value<string>('SELECT left_epochs FROM link') ?? '[]') as string[];
+  return JSON.parse(sqlOf(db).value<string>('SELECT left_epochs FROM _link') ?? '[]') as string[];
 }
 
 export interface Applied {
@@ -114,7 +114,7 @@ export function applyMessages(
     if (epoch !== null && epoch !== message.epoch) left.push(epoch);
     ({ epoch, n: mark } = message);
   }
-  const sql = 'UPDATE link SET epoch = ?, mark = ?, left_epochs = ?';
+  const sql = 'UPDATE _link SET epoch = ?, mark = ?, left_epochs = ?';
   sqlOf(db).run(sql, epoch, mark, JSON.stringify(left.slice(-LEFT_MAX)));
   return applied;
 }
@@ -142,7 +142,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
     if (message.kind === 'order') {
       const sent: SentOrder = ORDER.parse(JSON.parse(message.body));
       const { source, reading, raw, observedAt, isWhole, isForgotten, isAway, acked } = sent;
-      const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
+      const newer = 'SELECT 1 FROM _orders WHERE order_id = ? AND updated_at > ?';
       // A hub restored from a backup may send an older state of an order than the state sent before.
       if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
       // The customer is removed before the merge, because a removal after it would become an event of its
@@ -155,7 +155,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       if (!isForgotten) noteForgotten(db, reading);
     } else if (message.kind === 'forget') {
       const { orderId } = FORGET.parse(JSON.parse(message.body));
-      sqlOf(db).run('DELETE FROM forgotten_up WHERE order_id = ?', orderId);
+      sqlOf(db).run('DELETE FROM _forgotten_up WHERE order_id = ?', orderId);
       forgetCustomer(db, orderId, spellings, isoUtc(nowMs));
     } else if (message.kind === 'catalog') {
       stores.catalog.applyProducts(BRANCH_PRODUCTS.parse(JSON.parse(message.body)));
@@ -182,8 +182,8 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
 /** Records whether the hub says that the order does not belong to this branch any more. */
 function noteAway(db: Database.Database, orderId: string, isAway: boolean): void {
   const sql = isAway
-    ? 'INSERT OR IGNORE INTO orders_away (order_id) VALUES (?)'
-    : 'DELETE FROM orders_away WHERE order_id = ?';
+    ? 'INSERT OR IGNORE INTO _orders_away (order_id) VALUES (?)'
+    : 'DELETE FROM _orders_away WHERE order_id = ?';
   sqlOf(db).run(sql, orderId);
 }
 
@@ -196,13 +196,13 @@ function noteAcked(
   orderId: string,
   { at, source, without, isEdited }: KnownAck,
 ): void {
-  const note = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, without, edited_seq)
+  const note = `INSERT INTO _order_acks (order_id, branch, acked_at, source, seq, without, edited_seq)
     SELECT order_id, coalesce(store_external_id, ''), @at, @source, seq - @edited, @without,
-      CASE WHEN @edited THEN seq END FROM orders
-    WHERE order_id = @orderId AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = @orderId)`;
+      CASE WHEN @edited THEN seq END FROM _orders
+    WHERE order_id = @orderId AND NOT EXISTS (SELECT 1 FROM _order_acks a WHERE a.order_id = @orderId)`;
   const facts = { orderId, at, source, without, edited: Number(isEdited === true) };
   if (sqlOf(db).run(note, facts).changes > 0)
-    sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
+    sqlOf(db).run('DELETE FROM _up_acks WHERE order_id = ?', orderId);
 }
 
 /**
@@ -211,18 +211,18 @@ function noteAcked(
  */
 function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading): void {
   if (PERSONAL_FIELDS.every((field) => fields[field] == null)) return;
-  const note = `INSERT INTO forgotten_up (order_id) SELECT order_id FROM orders
+  const note = `INSERT INTO _forgotten_up (order_id) SELECT order_id FROM _orders
     WHERE order_id = ? AND forgotten_at IS NOT NULL ON CONFLICT DO NOTHING`;
   sqlOf(db).run(note, orderId);
 }
 
 /** Returns up to `FORGOTTEN_MAX` orders whose removed customers must be reported to the hub. */
 export function forgottenToReport(db: Database.Database): string[] {
-  return sqlOf(db).values<string>('SELECT order_id FROM forgotten_up LIMIT ?', FORGOTTEN_MAX);
+  return sqlOf(db).values<string>('SELECT order_id FROM _forgotten_up LIMIT ?', FORGOTTEN_MAX);
 }
 
 export function markForgottenReported(db: Database.Database, orderIds: readonly string[]): void {
-  for (const orderId of orderIds) sqlOf(db).run('DELETE FROM forgotten_up WHERE order_id = ?', orderId);
+  for (const orderId of orderIds) sqlOf(db).run('DELETE FROM _forgotten_up WHERE order_id = ?', orderId);
 }
 
 function applyResult(
@@ -232,19 +232,19 @@ function applyResult(
 ): void {
   if (refusedAck !== undefined) {
     reservations.noteRefused([{ orderId: refusedAck, state: 'rejected', message: message ?? '' }]);
-    sqlOf(db).run('DELETE FROM order_acks WHERE order_id = ? AND seq IS NULL', refusedAck);
+    sqlOf(db).run('DELETE FROM _order_acks WHERE order_id = ? AND seq IS NULL', refusedAck);
     return;
   }
   const at = isoUtc(nowMs);
   if (state === 'held') {
     const told = `Held at the hub, for a person there: ${message ?? ''}`;
-    sqlOf(db).run("UPDATE outbox SET message = ? WHERE change_id = ? AND state = 'sending'", told, change);
+    sqlOf(db).run("UPDATE _outbox SET message = ? WHERE change_id = ? AND state = 'sending'", told, change);
     return;
   }
-  const newer = `SELECT min(n.change_id) FROM outbox n JOIN outbox o ON o.change_id = @change
+  const newer = `SELECT min(n.change_id) FROM _outbox n JOIN _outbox o ON o.change_id = @change
     WHERE n.kind = o.kind AND n.target = o.target AND n.change_id > @change`;
   const settled = sqlOf(db).run(
-    `UPDATE outbox SET state = @state, message = @message, settled_at = @at,
+    `UPDATE _outbox SET state = @state, message = @message, settled_at = @at,
        superseded_by = CASE WHEN @state = 'superseded' THEN (${newer}) END
      WHERE change_id = @change AND state <> 'pending'`,
     { change, state, message, at },
@@ -268,7 +268,7 @@ function requeueUnsettled(
   queue.begin();
   const isAtHub = new Set(underWay);
   const under =
-    "WHERE state = 'sending' AND change_id NOT IN (SELECT change_id FROM up_items WHERE change_id NOT NULL)";
+    "WHERE state = 'sending' AND change_id NOT IN (SELECT change_id FROM _up_items WHERE change_id NOT NULL)";
   for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
     if (isAtHub.has(sent.changeId)) continue;
     const { changeId, target: key, conflictKey } = sent;
@@ -290,8 +290,8 @@ function requeueUnsettled(
   }
   sqlOf(db).run(
     // An acknowledgement as of before all events of its order came from the hub, and says nothing of the edit since.
-    `INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks a
-     WHERE order_id NOT IN (SELECT json_extract(body, '$.value') FROM up_items WHERE kind = 'ack')
+    `INSERT INTO _up_acks (order_id) SELECT order_id FROM _order_acks a
+     WHERE order_id NOT IN (SELECT json_extract(body, '$.value') FROM _up_items WHERE kind = 'ack')
        AND (edited_seq IS NULL OR EXISTS (
          SELECT 1 FROM order_events e WHERE e.order_id = a.order_id AND e.seq <= a.seq))
      ON CONFLICT DO NOTHING`,

@@ -65,7 +65,7 @@ export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command
   commandAt?: 'branch';
 };
 
-const LINE = 'SELECT line AS uplinkId, stopped_seq AS stoppedSeq FROM feed_branches WHERE branch = ?';
+const LINE = 'SELECT line AS uplinkId, stopped_seq AS stoppedSeq FROM _feed_branches WHERE branch = ?';
 
 /** The hub's facts that explain a branch's faults. `row` is a function, because the row is rarely needed. */
 interface Known {
@@ -269,7 +269,7 @@ const NEVER = 'never';
 
 /** Returns the number of the newest entry in a branch's feed. */
 export function newestNumber(db: Database.Database, branch: string): number {
-  return sqlOf(db).value<number>('SELECT last_n FROM feed_branches WHERE branch = ?', branch) ?? 0;
+  return sqlOf(db).value<number>('SELECT last_n FROM _feed_branches WHERE branch = ?', branch) ?? 0;
 }
 
 /**
@@ -284,7 +284,7 @@ function behindOf(
 ): Pick<BranchStatus, 'behind' | 'behindSince'> {
   const mark = known?.report?.mark;
   if (mark === undefined) return { behind: null, behindSince: null };
-  const first = 'SELECT written_at FROM feed WHERE branch = ? AND n > ? ORDER BY n LIMIT 1';
+  const first = 'SELECT written_at FROM _feed WHERE branch = ? AND n > ? ORDER BY n LIMIT 1';
   const behind = Math.max(0, newestNumber(db, branch) - mark);
   const since = behind === 0 ? null : (sqlOf(db).value<string>(first, branch, mark) ?? null);
   const seenMs = Date.parse(known?.seenAt ?? '');
@@ -297,7 +297,7 @@ function behindOf(
 
 function heldChanges(db: Database.Database): ReadonlyMap<string, number> {
   if (!hasRole(db, 'hub')) return new Map();
-  const sql = `SELECT u.branch, count(*) AS held FROM outbox o INDEXED BY outbox_held JOIN handed_up u USING (change_id)
+  const sql = `SELECT u.branch, count(*) AS held FROM _outbox o INDEXED BY outbox_held JOIN _handed_up u USING (change_id)
     WHERE o.state = 'pending' AND o.held_guard IS NOT NULL GROUP BY u.branch`;
   return new Map(
     sqlOf(db)

@@ -28,12 +28,12 @@ export interface LinkCursor {
  */
 export function beginLink(db: Database.Database): string | undefined {
   const uplinkId = randomUUID();
-  const begin = 'INSERT INTO link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING';
+  const begin = 'INSERT INTO _link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING';
   return sqlOf(db).run(begin, uplinkId).changes === 0 ? undefined : uplinkId;
 }
 
 export function linkCursor(db: Database.Database): LinkCursor {
-  const sql = 'SELECT epoch, mark, line AS uplinkId, last_u AS lastSeqUp FROM link';
+  const sql = 'SELECT epoch, mark, line AS uplinkId, last_u AS lastSeqUp FROM _link';
   return sqlOf(db).row<LinkCursor>(sql) ?? { epoch: null, mark: 0, uplinkId: '', lastSeqUp: 0 };
 }
 
@@ -47,7 +47,7 @@ export function isAgreed(
   isOwnUplink: boolean,
 ): boolean {
   const { lastSeqUp } = linkCursor(db);
-  const firstSeqUp = sqlOf(db).value<number | null>('SELECT min(u) FROM up_items') ?? lastSeqUp + 1;
+  const firstSeqUp = sqlOf(db).value<number | null>('SELECT min(u) FROM _up_items') ?? lastSeqUp + 1;
   return (isLineKnown || isOwnUplink) && ackedUpTo >= firstSeqUp - 1 && ackedUpTo <= lastSeqUp;
 }
 
@@ -57,22 +57,22 @@ export function isAgreed(
  */
 export function beginUplink(db: Database.Database, isCopy: boolean): string {
   const items = sqlOf(db).rows<{ kind: string; changeId: number | null; body: string }>(
-    'SELECT kind, change_id AS changeId, body FROM up_items ORDER BY u',
+    'SELECT kind, change_id AS changeId, body FROM _up_items ORDER BY u',
   );
-  sqlOf(db).run('DELETE FROM up_items');
+  sqlOf(db).run('DELETE FROM _up_items');
   for (const [i, { kind, changeId, body }] of items.entries()) {
-    const again = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
+    const again = 'INSERT INTO _up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
     sqlOf(db).run(again, i + 1, kind, changeId, body);
   }
   const uplinkId = randomUUID();
-  sqlOf(db).run('UPDATE link SET line = ?, last_u = ?', uplinkId, items.length);
-  if (isCopy) sqlOf(db).run('UPDATE link SET epoch = NULL, mark = 0');
+  sqlOf(db).run('UPDATE _link SET line = ?, last_u = ?', uplinkId, items.length);
+  if (isCopy) sqlOf(db).run('UPDATE _link SET epoch = NULL, mark = 0');
   return uplinkId;
 }
 
 /** Returns whether an item has a number already, but was not confirmed by the hub. */
 export function isUnderWay(db: Database.Database): boolean {
-  return sqlOf(db).row('SELECT 1 FROM up_items') !== undefined;
+  return sqlOf(db).row('SELECT 1 FROM _up_items') !== undefined;
 }
 
 /**
@@ -82,14 +82,14 @@ export function isUnderWay(db: Database.Database): boolean {
 export function requeue(db: Database.Database, nowMs: number): string {
   const queue = new OutboxQueue(db);
   queue.begin();
-  const back = queue.all('WHERE change_id IN (SELECT change_id FROM up_items) ORDER BY version DESC');
+  const back = queue.all('WHERE change_id IN (SELECT change_id FROM _up_items) ORDER BY version DESC');
   const why = 'Many changes of this branch wait at the hub; it is handed up later.';
   for (const change of back) queue.putBack(change, why, isoUtc(nowMs));
   sqlOf(db).run(
-    `INSERT INTO up_acks (order_id) SELECT json_extract(body, '$.value') FROM up_items WHERE kind = 'ack'
+    `INSERT INTO _up_acks (order_id) SELECT json_extract(body, '$.value') FROM _up_items WHERE kind = 'ack'
      ON CONFLICT DO NOTHING`,
   );
-  sqlOf(db).run('DELETE FROM up_items');
+  sqlOf(db).run('DELETE FROM _up_items');
   return beginUplink(db, false);
 }
 
@@ -102,7 +102,7 @@ type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf' | 'without
  */
 export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   const { db } = stores;
-  const sql = 'SELECT u, kind, change_id AS changeId, body FROM up_items ORDER BY u';
+  const sql = 'SELECT u, kind, change_id AS changeId, body FROM _up_items ORDER BY u';
   const underWay = () =>
     sqlOf(db)
       .rows<{ u: number; kind: UpItem['kind']; changeId: number | null; body: string }>(sql)
@@ -115,7 +115,7 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   let { lastSeqUp } = linkCursor(db);
   const put = (kind: UpItem['kind'], changeId: number | null, body: UpBody) => {
     lastSeqUp += 1;
-    const add = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
+    const add = 'INSERT INTO _up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
     sqlOf(db).run(add, lastSeqUp, kind, changeId, JSON.stringify(body));
   };
   const priority = onlySoldOut ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
@@ -134,7 +134,7 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
     const asOf = kind === 'stock' ? coveredTo.get(asOfSeq) : undefined;
     const dated = kind !== 'stock' ? {} : countedAt === null ? { handedAt } : { countedAt };
     put(kind, changeId, { reference, value: body, ...(asOf !== undefined && { asOf }), ...dated });
-    const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
+    const leave = "UPDATE _outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
     sqlOf(db).run(leave, changeId);
   }
   const room = onlySoldOut || isFull ? 0 : UP_ITEMS_MAX - waiting.length;
@@ -148,8 +148,8 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
     `SELECT u.order_id AS orderId, a.without, max(a.acked_at), coalesce(a.source = 'cli', 0) AS isTyped, (
        SELECT CASE WHEN o.seq <= a.seq THEN o.updated_at ELSE (SELECT max(e.observed_at) FROM order_events e
          WHERE e.order_id = o.order_id AND e.seq <= a.seq) END
-       FROM orders o WHERE o.order_id = u.order_id AND a.seq IS NOT NULL) AS asOf
-     FROM up_acks u LEFT JOIN order_acks a USING (order_id) GROUP BY u.order_id ORDER BY u.order_id LIMIT ?`,
+       FROM _orders o WHERE o.order_id = u.order_id AND a.seq IS NOT NULL) AS asOf
+     FROM _up_acks u LEFT JOIN _order_acks a USING (order_id) GROUP BY u.order_id ORDER BY u.order_id LIMIT ?`,
     room,
   );
   for (const { orderId, isTyped, asOf, without } of acks) {
@@ -159,9 +159,9 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
       ...(without !== null && { without: JSON.parse(without) as number[] }),
     };
     put('ack', null, { reference: null, value: orderId, ...how });
-    sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
+    sqlOf(db).run('DELETE FROM _up_acks WHERE order_id = ?', orderId);
   }
-  if (waiting.length + acks.length > 0) sqlOf(db).run('UPDATE link SET last_u = ?', lastSeqUp);
+  if (waiting.length + acks.length > 0) sqlOf(db).run('UPDATE _link SET last_u = ?', lastSeqUp);
   return underWay();
 }
 
@@ -215,7 +215,7 @@ function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxC
 
 /** Deletes the items up to this number, because the hub has accepted them. */
 export function markAcked(db: Database.Database, ackedUpTo: number): void {
-  sqlOf(db).run('DELETE FROM up_items WHERE u <= ?', ackedUpTo);
+  sqlOf(db).run('DELETE FROM _up_items WHERE u <= ?', ackedUpTo);
 }
 
 /**
@@ -224,9 +224,9 @@ export function markAcked(db: Database.Database, ackedUpTo: number): void {
  */
 export function waitingUp(db: Database.Database): { waiting: number; oldestWaitingAt: string | null } {
   const sql = `SELECT
-    (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) +
-      (SELECT count(*) FROM up_acks) + (SELECT count(*) FROM up_items) AS waiting,
-    (SELECT min(created_at) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) AS oldestWaitingAt`;
+    (SELECT count(*) FROM _outbox WHERE state = 'pending' AND held_guard IS NULL) +
+      (SELECT count(*) FROM _up_acks) + (SELECT count(*) FROM _up_items) AS waiting,
+    (SELECT min(created_at) FROM _outbox WHERE state = 'pending' AND held_guard IS NULL) AS oldestWaitingAt`;
   const none = { waiting: 0, oldestWaitingAt: null };
   return sqlOf(db).row<{ waiting: number; oldestWaitingAt: string | null }>(sql) ?? none;
 }

@@ -42,7 +42,7 @@ export function beginSnapshot(db: Database.Database, branch: string, uplinkId: s
   addToFeed(db, branch, 'snapshot-begin', { line: uplinkId }, { at });
   // The snapshot ends at the newest event, because each later event sends its whole order anyway.
   sqlOf(db).run(
-    `UPDATE feed_branches SET snapshot_n = last_n, snapshot_at = @at, snapshot_stage = 'open', snapshot_after = 0,
+    `UPDATE _feed_branches SET snapshot_n = last_n, snapshot_at = @at, snapshot_stage = 'open', snapshot_after = 0,
        snapshot_seq = coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0), catalog_rev = @rev
      WHERE branch = @branch`,
     { at, branch, rev: newestRev(db) },
@@ -64,7 +64,7 @@ export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number):
   const at = isoUtc(nowMs);
   // All branches get their open orders before any branch gets ended orders.
   const snapshot = sqlOf(db).row<Snapshot>(
-    `SELECT branch, snapshot_stage AS stage, snapshot_seq AS seq, snapshot_after AS after FROM feed_branches
+    `SELECT branch, snapshot_stage AS stage, snapshot_seq AS seq, snapshot_after AS after FROM _feed_branches
      WHERE snapshot_stage IS NOT NULL
      ORDER BY instr('${STAGES.join(' ')}', snapshot_stage), branch LIMIT 1`,
   );
@@ -79,7 +79,7 @@ export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number):
   if (next === undefined) addToFeed(db, branch, 'snapshot-end', { underWay: underWay(db, branch) }, { at });
   const begin = { open: 0, results: 0, catalog: '', ended: snapshot.seq + 1 };
   sqlOf(db).run(
-    'UPDATE feed_branches SET snapshot_stage = ?, snapshot_after = ? WHERE branch = ?',
+    'UPDATE _feed_branches SET snapshot_stage = ?, snapshot_after = ? WHERE branch = ?',
     ...[next ?? null, after ?? (next ? begin[next] : null), branch],
   );
   return true;
@@ -88,7 +88,7 @@ export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number):
 /** Returns the ids of the branch's changes that the hub will send without a person's decision. */
 function underWay(db: Database.Database, branch: string): number[] {
   return sqlOf(db).values<number>(
-    `SELECT u.branch_change_id FROM handed_up u INDEXED BY handed_up_by_branch JOIN outbox o USING (change_id)
+    `SELECT u.branch_change_id FROM _handed_up u INDEXED BY handed_up_by_branch JOIN _outbox o USING (change_id)
      WHERE u.branch = ? AND o.state IN ('pending', 'sending') AND o.held_guard IS NULL`,
     branch,
   );
@@ -96,7 +96,7 @@ function underWay(db: Database.Database, branch: string): number[] {
 
 /** Returns whether there is a page to add to any feed. */
 export function hasPage(db: Database.Database, hasRoom: HasRoom): boolean {
-  const underWay = `SELECT 1 FROM feed_branches INDEXED BY feed_branches_in_snapshot
+  const underWay = `SELECT 1 FROM _feed_branches INDEXED BY feed_branches_in_snapshot
     WHERE snapshot_stage IS NOT NULL`;
   return sqlOf(db).row(underWay) !== undefined || changedBranches(db, hasRoom).length > 0;
 }
@@ -108,12 +108,12 @@ function addOrders(
   at: string,
 ): number | null {
   const isOpen = stage === 'open';
-  const part = `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders INDEXED BY orders_by_store
+  const part = `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM _orders INDEXED BY orders_by_store
     WHERE store_external_id = @store
-      AND NOT EXISTS (SELECT 1 FROM unassigned_orders u WHERE u.order_id = orders.order_id AND u.branch <> @branch)
+      AND NOT EXISTS (SELECT 1 FROM _unassigned_orders u WHERE u.order_id = _orders.order_id AND u.branch <> @branch)
       AND ${isOpen ? 'seq > @after AND seq <= @seq ORDER BY seq' : 'seq < @after AND seq <= @seq ORDER BY seq DESC'}
     LIMIT ${LOOKED_AT}`;
-  const stores = sqlOf(db).values<string>('SELECT store_id FROM feed_stores WHERE branch = ?', branch);
+  const stores = sqlOf(db).values<string>('SELECT store_id FROM _feed_stores WHERE branch = ?', branch);
   const found = stores.flatMap((store) =>
     sqlOf(db).rows<{ orderId: string; seq: number; open: number; forgotten: number }>(part, {
       store,
@@ -125,9 +125,9 @@ function addOrders(
   // The query by store does not find these orders: a person assigned them to this branch, or they were sent to this
   // branch before they moved to another one.
   const others = sqlOf(db).rows<(typeof found)[number]>(
-    `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders
-     WHERE order_id IN (SELECT order_id FROM unassigned_orders WHERE branch = @branch
-         UNION SELECT order_id FROM sent_orders WHERE branch = @branch AND moved = 1)
+    `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM _orders
+     WHERE order_id IN (SELECT order_id FROM _unassigned_orders WHERE branch = @branch
+         UNION SELECT order_id FROM _sent_orders WHERE branch = @branch AND moved = 1)
        AND ${isOpen ? 'seq > @after' : 'seq < @after'} AND seq <= @seq`,
     { branch, after, seq },
   );
@@ -145,7 +145,7 @@ function addOrders(
 
 function addResults(db: Database.Database, { branch, after }: Snapshot, at: string): number | null {
   const ended = `SELECT u.change_id AS changeId, u.branch_change_id AS change, o.state, o.message
-    FROM handed_up u INDEXED BY handed_up_by_branch JOIN outbox o USING (change_id)
+    FROM _handed_up u INDEXED BY handed_up_by_branch JOIN _outbox o USING (change_id)
     WHERE u.branch = ? AND u.change_id > ? ORDER BY u.change_id LIMIT ${LOOKED_AT}`;
   const page = sqlOf(db).rows<Result & { changeId: number }>(ended, branch, after);
   for (const { changeId: _, ...result } of page) {
@@ -166,13 +166,13 @@ interface Changed {
   rev: number;
 }
 
-const HAS_NEWS = `(EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
-  OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))`;
+const HAS_NEWS = `(EXISTS (SELECT 1 FROM _catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
+  OR EXISTS (SELECT 1 FROM _catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))`;
 
 /** Returns branches that have not received the newest catalogue changes yet, the one that is furthest behind first. */
 function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
   const changed = sqlOf(db).rows<Changed>(
-    `SELECT branch, catalog_rev AS rev FROM feed_branches b
+    `SELECT branch, catalog_rev AS rev FROM _feed_branches b
      WHERE line IS NOT NULL AND catalog_key IS NOT NULL AND ${HAS_NEWS}
      ORDER BY catalog_rev, branch`,
   );
@@ -181,7 +181,7 @@ function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
 
 /**
  * Limits the unread catalogue pages of a branch, so that pages do not push orders out of the server's
- * storage. Later changes wait in `catalog_news`, each product once.
+ * storage. Later changes wait in `_catalog_news`, each product once.
  */
 export class CatalogRoom {
   /** For each branch that may get no further page, the feed number that it had read at the last check. */
@@ -192,7 +192,7 @@ export class CatalogRoom {
    */
   has(db: Database.Database, branch: string, mark: number): boolean {
     if (this.#full.get(branch) === mark) return false;
-    const sql = "SELECT count(*) FROM feed WHERE branch = ? AND n > ? AND kind = 'catalog'";
+    const sql = "SELECT count(*) FROM _feed WHERE branch = ? AND n > ? AND kind = 'catalog'";
     const isFull = (sqlOf(db).value<number>(sql, branch, mark) ?? 0) >= PAGES_AHEAD;
     if (isFull) this.#full.set(branch, mark);
     else this.#full.delete(branch);
@@ -209,7 +209,7 @@ export function hasCatalog(
   branch: string,
   { epoch, mark }: Pick<Hello, 'epoch' | 'mark'>,
 ): boolean {
-  const sql = `SELECT 1 FROM hub, feed_branches b WHERE b.branch = ? AND coalesce(b.epoch, hub.epoch) = ? AND b.last_n = ?
+  const sql = `SELECT 1 FROM _hub, _feed_branches b WHERE b.branch = ? AND coalesce(b.epoch, _hub.epoch) = ? AND b.last_n = ?
     AND b.subsidiary_id IS NOT NULL AND b.snapshot_stage IS NULL AND NOT ${HAS_NEWS}`;
   return sqlOf(db).row(sql, branch, epoch, mark) !== undefined;
 }
@@ -220,7 +220,7 @@ function addChanges(db: Database.Database, hasRoom: HasRoom, at: string): boolea
     const named = nextChanges(db, branch, rev);
     if (!named) continue;
     addToFeed(db, branch, 'catalog', named, { at });
-    sqlOf(db).run('UPDATE feed_branches SET catalog_rev = ? WHERE branch = ?', named.toRev, branch);
+    sqlOf(db).run('UPDATE _feed_branches SET catalog_rev = ? WHERE branch = ?', named.toRev, branch);
   }
   return changed.length > 0;
 }
@@ -249,7 +249,7 @@ export function composed(db: Database.Database, { feedId, orderId, ...entry }: F
 }
 
 function productsOf(db: Database.Database, { branch, body }: DownMessage) {
-  const sql = 'SELECT subsidiary_id AS subsidiaryId, catalog_key AS key FROM feed_branches WHERE branch = ?';
+  const sql = 'SELECT subsidiary_id AS subsidiaryId, catalog_key AS key FROM _feed_branches WHERE branch = ?';
   const row = sqlOf(db).row<{ subsidiaryId: string | null; key: string | null }>(sql, branch);
   const { subsidiaryId = null, key } = row ?? {};
   return productsFor(db, { branch, subsidiaryId, key: key ?? '' }, JSON.parse(body) as ProductsNamed);
@@ -262,12 +262,12 @@ function wholeOrder(
   orderId: string,
   feedId: number,
 ): SentOrder | undefined {
-  const later = "SELECT 1 FROM feed WHERE order_id = ? AND branch = ? AND kind = 'order' AND feed_id > ?";
+  const later = "SELECT 1 FROM _feed WHERE order_id = ? AND branch = ? AND kind = 'order' AND feed_id > ?";
   if (sqlOf(db).row(later, orderId, branch, feedId) !== undefined) return undefined;
   const order = orderById(db, orderId);
-  const sql = `SELECT payload AS raw, forgotten_at NOT NULL AS isForgotten, EXISTS (SELECT 1 FROM sent_orders s
-      WHERE s.order_id = orders.order_id AND s.branch = ? AND s.moved = 1) AS isAway
-    FROM orders WHERE order_id = ?`;
+  const sql = `SELECT payload AS raw, forgotten_at NOT NULL AS isForgotten, EXISTS (SELECT 1 FROM _sent_orders s
+      WHERE s.order_id = _orders.order_id AND s.branch = ? AND s.moved = 1) AS isAway
+    FROM _orders WHERE order_id = ?`;
   const row = sqlOf(db).row<{ raw: string; isForgotten: number; isAway: number }>(sql, branch, orderId);
   if (order === undefined || row === undefined) return undefined;
   const { raw, isForgotten, isAway } = row;
@@ -289,7 +289,7 @@ function wholeOrder(
 function knownAck(db: Database.Database, orderId: string): Pick<SentOrder, 'acked'> {
   const sql = `SELECT a.acked_at AS at, a.source, a.without, a.edited_seq NOT NULL AND EXISTS (
       SELECT 1 FROM orders_unbooked u WHERE u.order_id = a.order_id) AS isEdited
-    FROM order_acks a JOIN orders o USING (order_id)
+    FROM _order_acks a JOIN _orders o USING (order_id)
     WHERE a.order_id = ? AND a.branch IN ('', coalesce(o.store_external_id, '')) ORDER BY a.branch DESC`;
   const row = sqlOf(db).row<Omit<KnownAck, 'isEdited'> & { isEdited: number }>(sql, orderId);
   if (!row) return {};

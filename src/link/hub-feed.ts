@@ -44,16 +44,16 @@ const ACKS_WAIT_MS = 60 * DAY_MS;
  * twice.
  */
 export function beginHub(db: Database.Database, branches: readonly FeedBranch[], nowMs: number): void {
-  sqlOf(db).run('INSERT INTO hub (one, epoch) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
+  sqlOf(db).run('INSERT INTO _hub (one, epoch) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
   for (const { branch, mayPrice } of branches) {
     sqlOf(db).run(
-      `INSERT INTO feed_branches (branch, may_price) VALUES (?, ?)
+      `INSERT INTO _feed_branches (branch, may_price) VALUES (?, ?)
        ON CONFLICT (branch) DO UPDATE SET may_price = excluded.may_price`,
       ...[branch, Number(mayPrice)],
     );
   }
   // The index serves the routes and snapshots of a hub; no other installation needs it.
-  sqlOf(db).run('CREATE INDEX IF NOT EXISTS orders_by_store ON orders (store_external_id, seq)');
+  sqlOf(db).run('CREATE INDEX IF NOT EXISTS orders_by_store ON _orders (store_external_id, seq)');
   nameInCatalog(db, branches);
   beginRoutes(db, branches, isoUtc(nowMs));
 }
@@ -69,7 +69,7 @@ interface NameInCatalog {
  * configured.
  */
 function newNames(db: Database.Database, branches: readonly FeedBranch[]): NameInCatalog[] {
-  const sql = 'SELECT branch, catalog_key AS key, subsidiary_id AS subsidiaryId FROM feed_branches';
+  const sql = 'SELECT branch, catalog_key AS key, subsidiary_id AS subsidiaryId FROM _feed_branches';
   return sqlOf(db)
     .rows<NameInCatalog>(sql)
     .flatMap((before) => {
@@ -88,10 +88,10 @@ export function areNamesNew(db: Database.Database, branches: readonly FeedBranch
 /** Records each branch's name in the catalogue. A branch with a new name gets every product again. */
 export function nameInCatalog(db: Database.Database, branches: readonly FeedBranch[]): void {
   for (const { branch, key, subsidiaryId } of newNames(db, branches)) {
-    const name = 'UPDATE feed_branches SET catalog_key = ?, subsidiary_id = ? WHERE branch = ?';
+    const name = 'UPDATE _feed_branches SET catalog_key = ?, subsidiary_id = ? WHERE branch = ?';
     sqlOf(db).run(name, key, subsidiaryId, branch);
-    const all = `INSERT INTO catalog_news (branch, product_id)
-      SELECT branch, product_id FROM feed_branches, products WHERE branch = ? AND catalog_key IS NOT NULL
+    const all = `INSERT INTO _catalog_news (branch, product_id)
+      SELECT branch, product_id FROM _feed_branches, _products WHERE branch = ? AND catalog_key IS NOT NULL
         AND line IS NOT NULL`;
     sqlOf(db).run(all, branch);
   }
@@ -103,7 +103,7 @@ const SETTLED_AT_ONCE = 500;
 /** Returns whether outcomes of branches' changes wait to be sent. */
 export function hasSettled(db: Database.Database): boolean {
   return (
-    sqlOf(db).row('SELECT 1 FROM handed_up INDEXED BY handed_up_settled WHERE settled = 1') !== undefined
+    sqlOf(db).row('SELECT 1 FROM _handed_up INDEXED BY handed_up_settled WHERE settled = 1') !== undefined
   );
 }
 
@@ -113,10 +113,10 @@ export function hasSettled(db: Database.Database): boolean {
  */
 export function sendSettled(db: Database.Database, nowMs: number): void {
   const sql = `SELECT u.change_id AS changeId, u.branch, u.branch_change_id AS change, o.state, o.message
-    FROM handed_up u INDEXED BY handed_up_settled JOIN outbox o USING (change_id) WHERE u.settled = 1
+    FROM _handed_up u INDEXED BY handed_up_settled JOIN _outbox o USING (change_id) WHERE u.settled = 1
     ORDER BY u.change_id LIMIT ${SETTLED_AT_ONCE}`;
   sqlOf(db).run(
-    `DELETE FROM handed_up WHERE settled = 1 AND change_id NOT IN (SELECT change_id FROM outbox)`,
+    `DELETE FROM _handed_up WHERE settled = 1 AND change_id NOT IN (SELECT change_id FROM _outbox)`,
   );
   const at = isoUtc(nowMs);
   for (const { changeId, branch, ...result } of sqlOf(db).rows<Result & { changeId: number; branch: string }>(
@@ -125,11 +125,11 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
     // If a person queued the rejected change again, it has no final outcome any more, so nothing is sent.
     const isOver = ['done', 'rejected', 'superseded'].includes(result.state);
     if (isOver) addToFeed(db, branch, 'result', result, { at });
-    sqlOf(db).run('UPDATE handed_up SET settled = 0 WHERE change_id = ?', changeId);
+    sqlOf(db).run('UPDATE _handed_up SET settled = 0 WHERE change_id = ?', changeId);
   }
 }
 
-const ENTRY = `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM feed_branches b WHERE b.branch = feed.branch), (SELECT epoch FROM hub)) AS epoch,
+const ENTRY = `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM _feed_branches b WHERE b.branch = _feed.branch), (SELECT epoch FROM _hub)) AS epoch,
   n, kind, order_id AS orderId, body`;
 
 /**
@@ -139,7 +139,7 @@ const ENTRY = `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM fee
 export function unpublished(db: Database.Database, limit: number): FeedEntry[] {
   const waiting = (other: string, most: number) =>
     sqlOf(db).rows<FeedEntry>(
-      `${ENTRY} FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch <> ? ORDER BY feed_id LIMIT ?`,
+      `${ENTRY} FROM _feed INDEXED BY feed_unpublished WHERE published = 0 AND branch <> ? ORDER BY feed_id LIMIT ?`,
       ...[other, most],
     );
   const first = waiting('', limit);
@@ -154,7 +154,7 @@ export function notePublished(
   db: Database.Database,
   entries: readonly Pick<FeedEntry, 'branch' | 'n'>[],
 ): void {
-  const published = 'UPDATE feed SET published = 1 WHERE branch = ? AND n = ?';
+  const published = 'UPDATE _feed SET published = 1 WHERE branch = ? AND n = ?';
   for (const { branch, n } of entries) sqlOf(db).run(published, branch, n);
 }
 
@@ -168,12 +168,12 @@ export function noteStream(
   branches: readonly InvitedBranch[],
   nowMs: number,
 ): boolean {
-  if (sqlOf(db).value<string | null>('SELECT stream FROM hub') === stream) return false;
-  sqlOf(db).run('UPDATE hub SET stream = ?', stream);
+  if (sqlOf(db).value<string | null>('SELECT stream FROM _hub') === stream) return false;
+  sqlOf(db).run('UPDATE _hub SET stream = ?', stream);
   const marks = new Map(branches.map(({ branch, report }) => [branch, report?.mark]));
   const again =
-    'UPDATE feed SET published = 0 WHERE branch = ? AND n > ? AND published = 1 AND written_at >= ?';
-  for (const branch of sqlOf(db).values<string>('SELECT branch FROM feed_branches')) {
+    'UPDATE _feed SET published = 0 WHERE branch = ? AND n > ? AND published = 1 AND written_at >= ?';
+  for (const branch of sqlOf(db).values<string>('SELECT branch FROM _feed_branches')) {
     sqlOf(db).run(again, branch, marks.get(branch) ?? 0, isoUtc(nowMs - ENTRIES_KEPT_MS));
   }
   return true;
@@ -185,10 +185,10 @@ export function noteStream(
  */
 export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   pruneRoutes(db);
-  sqlOf(db).run('DELETE FROM handed_up WHERE change_id NOT IN (SELECT change_id FROM outbox)');
-  sqlOf(db).run('DELETE FROM waiting_acks WHERE acked_at < ?', isoUtc(nowMs - ACKS_WAIT_MS));
-  const sql = `DELETE FROM feed WHERE feed_id IN
-    (SELECT feed_id FROM feed WHERE published = 1 AND written_at < ? ORDER BY feed_id LIMIT ${PRUNED_AT_ONCE})`;
+  sqlOf(db).run('DELETE FROM _handed_up WHERE change_id NOT IN (SELECT change_id FROM _outbox)');
+  sqlOf(db).run('DELETE FROM _waiting_acks WHERE acked_at < ?', isoUtc(nowMs - ACKS_WAIT_MS));
+  const sql = `DELETE FROM _feed WHERE feed_id IN
+    (SELECT feed_id FROM _feed WHERE published = 1 AND written_at < ? ORDER BY feed_id LIMIT ${PRUNED_AT_ONCE})`;
   return sqlOf(db).run(sql, isoUtc(nowMs - ENTRIES_KEPT_MS)).changes === PRUNED_AT_ONCE;
 }
 
@@ -251,14 +251,14 @@ export function ingestChanges(
     }
   }
   for (const { orderId, source, asOf, without } of acks) {
-    const wait = `INSERT INTO waiting_acks (order_id, branch, acked_at, source, as_of, without) VALUES (?, ?, ?, ?, ?, ?)
+    const wait = `INSERT INTO _waiting_acks (order_id, branch, acked_at, source, as_of, without) VALUES (?, ?, ?, ?, ?, ?)
       ON CONFLICT DO UPDATE SET acked_at = excluded.acked_at, source = excluded.source, as_of = excluded.as_of,
         without = excluded.without`;
     sqlOf(db).run(wait, orderId.trim(), branch, at, source, asOf, without);
   }
   if (acks.length > 0) bookWaiting(stores);
   const ackedUpTo = ingested.at(-1)?.up.u ?? row.ackedUpTo;
-  sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', ackedUpTo, branch);
+  sqlOf(db).run('UPDATE _feed_branches SET up_to = ? WHERE branch = ?', ackedUpTo, branch);
   const comeBackMs = left && intake.fullLine(turn.branch).retryAfterMs;
   return { upTo: ackedUpTo, ...(comeBackMs !== undefined && { comeBackMs }) };
 }
@@ -268,12 +268,12 @@ export function ingestChanges(
  * returns undefined if the count covers all events, or if the times cannot tell.
  */
 function coveredSeqs(db: Database.Database, branch: string): (asOf: string) => number | undefined {
-  const newest = `SELECT max((SELECT o.updated_at FROM orders o INDEXED BY orders_by_store
-      WHERE o.store_external_id = s.store_id ORDER BY o.seq DESC LIMIT 1)) FROM feed_stores s WHERE s.branch = ?`;
+  const newest = `SELECT max((SELECT o.updated_at FROM _orders o INDEXED BY orders_by_store
+      WHERE o.store_external_id = s.store_id ORDER BY o.seq DESC LIMIT 1)) FROM _feed_stores s WHERE s.branch = ?`;
   const newestAt = sqlOf(db).value<string | null>(newest, branch) ?? '';
   // After a restore, the hub observes orders again that the branch had before, so an `asOf` from before the restore
   // cannot tell.
-  const restoredAt = sqlOf(db).value<string | null>('SELECT restored_at FROM hub') ?? '';
+  const restoredAt = sqlOf(db).value<string | null>('SELECT restored_at FROM _hub') ?? '';
   const found = new Map<string, number | undefined>();
   return (asOf) => {
     if (asOf >= newestAt || asOf < restoredAt) return undefined;
@@ -288,10 +288,10 @@ function coveredSeqs(db: Database.Database, branch: string): (asOf: string) => n
  * Selects waiting acknowledgements whose order is known and assigned. If the order moved to another branch,
  * the acknowledgement of the first branch still waits, because the order may move back.
  */
-const HEARD = `FROM waiting_acks w JOIN orders o USING (order_id) LEFT JOIN unassigned_orders u USING (order_id)
-  LEFT JOIN feed_stores s ON s.store_id = o.store_external_id
+const HEARD = `FROM _waiting_acks w JOIN _orders o USING (order_id) LEFT JOIN _unassigned_orders u USING (order_id)
+  LEFT JOIN _feed_stores s ON s.store_id = o.store_external_id
   WHERE coalesce(u.branch, s.branch) IS w.branch OR (coalesce(u.branch, s.branch) NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM sent_orders t WHERE t.order_id = w.order_id AND t.branch = w.branch))`;
+    AND NOT EXISTS (SELECT 1 FROM _sent_orders t WHERE t.order_id = w.order_id AND t.branch = w.branch))`;
 
 interface HeardAck {
   orderId: string;
@@ -318,7 +318,7 @@ export function bookWaiting({
   const heard = sqlOf(db).rows<HeardAck>(
     `SELECT w.order_id AS orderId, w.branch, w.source, w.as_of AS asOf, w.without, coalesce(u.branch, s.branch) AS owner,
        o.store_external_id AS store,
-       (SELECT b.subsidiary_id FROM feed_branches b WHERE b.branch = w.branch) AS subsidiaryId ${HEARD}`,
+       (SELECT b.subsidiary_id FROM _feed_branches b WHERE b.branch = w.branch) AS subsidiaryId ${HEARD}`,
   );
   for (const { orderId, branch, owner, store, source, asOf, without, subsidiaryId } of heard) {
     if (branch !== owner) {
@@ -330,11 +330,11 @@ export function bookWaiting({
     // The branch numbers events itself, so `seq` cannot be compared; the time of the newest event can.
     const isBehind =
       asOf !== null &&
-      sqlOf(db).row('SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?', orderId, asOf);
+      sqlOf(db).row('SELECT 1 FROM _orders WHERE order_id = ? AND updated_at > ?', orderId, asOf);
     const seq = isBehind
       ? sqlOf(db).value<number | null>(
           `SELECT max(seq) FROM order_events WHERE order_id = @orderId AND observed_at <= @asOf
-             AND seq >= (SELECT first_seq FROM ledger_orders WHERE order_id = @orderId)`,
+             AND seq >= (SELECT first_seq FROM _ledger_orders WHERE order_id = @orderId)`,
           { orderId, asOf },
         )
       : undefined;
@@ -349,7 +349,7 @@ export function bookWaiting({
     addToFeed(db, branch, 'result', refused, { at: isoUtc(clock.nowMs()) });
   }
   for (const { orderId, branch } of heard) {
-    sqlOf(db).run('DELETE FROM waiting_acks WHERE order_id = ? AND branch = ?', orderId, branch);
+    sqlOf(db).run('DELETE FROM _waiting_acks WHERE order_id = ? AND branch = ?', orderId, branch);
   }
 }
 
@@ -370,7 +370,7 @@ function noteHandedUp(
   at: string,
 ): void {
   const before = sqlOf(db).row<{ branch: string; change: number }>(
-    'SELECT branch, branch_change_id AS change FROM handed_up WHERE change_id = ?',
+    'SELECT branch, branch_change_id AS change FROM _handed_up WHERE change_id = ?',
     changeId,
   );
   if (before && (before.branch !== branch || before.change !== branchChangeId)) {
@@ -379,7 +379,7 @@ function noteHandedUp(
     addToFeed(db, before.branch, 'result', result, { at });
   }
   sqlOf(db).run(
-    `INSERT INTO handed_up (change_id, branch, branch_change_id) VALUES (?, ?, ?)
+    `INSERT INTO _handed_up (change_id, branch, branch_change_id) VALUES (?, ?, ?)
      ON CONFLICT (change_id) DO UPDATE SET branch = excluded.branch, branch_change_id = excluded.branch_change_id,
        settled = 0`,
     ...[changeId, branch, branchChangeId],
@@ -410,7 +410,7 @@ function changeOf(
   const isOwn = (id: string | undefined) =>
     id === undefined ||
     [branch.branch, branch.subsidiaryId, branch.externalId].includes(id) ||
-    sqlOf(db).row('SELECT 1 FROM feed_stores WHERE store_id = ? AND branch = ?', id, branch.branch);
+    sqlOf(db).row('SELECT 1 FROM _feed_stores WHERE store_id = ? AND branch = ?', id, branch.branch);
   const named = [subsidiaryExternalId, subsidiaryId].find((id) => !isOwn(id));
   if (named !== undefined) {
     return { refused: `Branch ${branch.name} may change only its own stock, not that of ${named}.` };

@@ -35,13 +35,13 @@ export function branchRow(db: Database.Database, branch: string): BranchRow | un
   const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line AS uplinkId,
       up_to AS ackedUpTo, seq,
       leased_seq AS leasedSeq, stopped_seq AS stoppedSeq
-    FROM feed_branches WHERE branch = ?`;
+    FROM _feed_branches WHERE branch = ?`;
   return sqlOf(db).row<BranchRow>(sql, branch);
 }
 
 /** Returns the epoch of a branch's feed. */
 export function epochOf(db: Database.Database, branch: string): string | undefined {
-  const sql = `SELECT coalesce((SELECT epoch FROM feed_branches WHERE branch = ?), epoch) FROM hub`;
+  const sql = `SELECT coalesce((SELECT epoch FROM _feed_branches WHERE branch = ?), epoch) FROM _hub`;
   return sqlOf(db).value<string>(sql, branch);
 }
 
@@ -61,7 +61,7 @@ export function isNews(db: Database.Database, branch: string, hello: Hello): boo
 
 /** Returns whether the entries after the branch's position were deleted, so that they cannot be resent. */
 function isPruned(db: Database.Database, branch: string, { lastN }: BranchRow, { mark }: Hello): boolean {
-  const next = 'SELECT 1 FROM feed WHERE branch = ? AND n = ?';
+  const next = 'SELECT 1 FROM _feed WHERE branch = ? AND n = ?';
   return mark < lastN && sqlOf(db).row(next, branch, mark + 1) === undefined;
 }
 
@@ -106,7 +106,7 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
   const behind = Math.max(0, row.lastN - hello.mark);
   const leasedSeq = Math.max(row.leasedSeq, Math.max(seq, seqAfter) + LEASE + behind);
   sqlOf(db).run(
-    'UPDATE feed_branches SET seq = @seq, leased_seq = @leasedSeq, stopped_seq = @stoppedSeq WHERE branch = @branch',
+    'UPDATE _feed_branches SET seq = @seq, leased_seq = @leasedSeq, stopped_seq = @stoppedSeq WHERE branch = @branch',
     { branch, seq, leasedSeq, stoppedSeq: hello.isLast ? hello.seq : null },
   );
   return { seqAfter, leasedSeq };
@@ -151,8 +151,8 @@ export function snapshotAhead(db: Database.Database, branch: string, hello: Hell
  */
 export function publishedTo(db: Database.Database, branch: string, mark: number): number {
   const sql = `SELECT coalesce(
-    (SELECT n - 1 FROM feed WHERE branch = @branch AND n > @mark AND published = 0 ORDER BY n LIMIT 1),
-    (SELECT last_n FROM feed_branches WHERE branch = @branch), 0)`;
+    (SELECT n - 1 FROM _feed WHERE branch = @branch AND n > @mark AND published = 0 ORDER BY n LIMIT 1),
+    (SELECT last_n FROM _feed_branches WHERE branch = @branch), 0)`;
   return sqlOf(db).value<number>(sql, { branch, mark }) ?? 0;
 }
 
@@ -161,7 +161,7 @@ export function publishedTo(db: Database.Database, branch: string, mark: number)
  * snapshot.
  */
 export function forgetSnapshot(db: Database.Database, branch: string): void {
-  sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL WHERE branch = ?', branch);
+  sqlOf(db).run('UPDATE _feed_branches SET snapshot_at = NULL WHERE branch = ?', branch);
 }
 
 /**
@@ -205,9 +205,9 @@ export function handleHello(
   if (row.uplinkId !== hello.line) {
     // The branch will start an uplink of its own and ask again.
     if (!hello.isOwnLine) return 'nothing';
-    sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
+    sqlOf(db).run('UPDATE _feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
     // In a new mirror, the numbers of changes start again and mean other changes than before.
-    if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
+    if (hello.epoch === null) sqlOf(db).run('DELETE FROM _handed_up WHERE branch = ?', branch);
   }
   if (!mayCause) return 'nothing';
   const epoch = epochOf(db, branch);
@@ -241,7 +241,7 @@ export function handleHello(
  * database is an older copy.
  */
 function isSecondWord(db: Database.Database, branch: string, nowMs: number): boolean {
-  const sql = 'SELECT 1 FROM hub WHERE doubted_by <> ? AND doubted_at >= ?';
+  const sql = 'SELECT 1 FROM _hub WHERE doubted_by <> ? AND doubted_at >= ?';
   return sqlOf(db).row(sql, branch, isoUtc(nowMs - DOUBT_MS)) !== undefined;
 }
 
@@ -250,10 +250,10 @@ function isSecondWord(db: Database.Database, branch: string, nowMs: number): boo
  * entries, because they would be sent with the new epoch, and the branch would apply an earlier snapshot among them.
  */
 function beginLife(db: Database.Database, branch: string, nowMs: number): void {
-  sqlOf(db).run('UPDATE hub SET doubted_by = ?, doubted_at = ?', branch, isoUtc(nowMs));
-  sqlOf(db).run('DELETE FROM feed WHERE branch = ?', branch);
+  sqlOf(db).run('UPDATE _hub SET doubted_by = ?, doubted_at = ?', branch, isoUtc(nowMs));
+  sqlOf(db).run('DELETE FROM _feed WHERE branch = ?', branch);
   sqlOf(db).run(
-    'UPDATE feed_branches SET epoch = ?, snapshot_at = NULL WHERE branch = ?',
+    'UPDATE _feed_branches SET epoch = ?, snapshot_at = NULL WHERE branch = ?',
     randomUUID(),
     branch,
   );
@@ -272,14 +272,14 @@ export function forgottenAgain(
   orderIds: readonly string[],
   nowMs: number,
 ): string[] {
-  const sql = `SELECT o.order_id FROM json_each(?) j JOIN orders o ON o.order_id = j.value, hub
-    WHERE o.forgotten_at IS NULL AND hub.restored_at >= ?
-      AND EXISTS (SELECT 1 FROM sent_orders s WHERE s.order_id = o.order_id AND s.branch = ?)`;
+  const sql = `SELECT o.order_id FROM json_each(?) j JOIN _orders o ON o.order_id = j.value, _hub
+    WHERE o.forgotten_at IS NULL AND _hub.restored_at >= ?
+      AND EXISTS (SELECT 1 FROM _sent_orders s WHERE s.order_id = o.order_id AND s.branch = ?)`;
   return sqlOf(db).values<string>(sql, JSON.stringify(orderIds), isoUtc(nowMs - REPLAYED_MS), branch);
 }
 
 function beginLifeOfAll(db: Database.Database): void {
-  sqlOf(db).run('UPDATE hub SET epoch = ?, doubted_by = NULL, doubted_at = NULL', randomUUID());
-  sqlOf(db).run('DELETE FROM feed');
-  sqlOf(db).run('UPDATE feed_branches SET epoch = NULL, snapshot_at = NULL');
+  sqlOf(db).run('UPDATE _hub SET epoch = ?, doubted_by = NULL, doubted_at = NULL', randomUUID());
+  sqlOf(db).run('DELETE FROM _feed');
+  sqlOf(db).run('UPDATE _feed_branches SET epoch = NULL, snapshot_at = NULL');
 }

@@ -90,10 +90,10 @@ function isDirectory(path: string): boolean {
 export function differentialState(db: Database.Database): { notedMs: number | undefined; news: string } {
   const value = (sql: string) => db.prepare<[], number | string | null>(sql).pluck().get() ?? '';
   const notedMs = mark(db, 'backup.noted');
-  const acked = value('SELECT max(acked_at) FROM order_acks');
-  const acks = value(`SELECT count(*) FROM order_acks WHERE acked_at = '${acked}'`);
-  const audited = value('SELECT max(audit_id) FROM audit');
-  const prepared = value("SELECT sum(seq) FROM hooks WHERE event = 'order.prepare'");
+  const acked = value('SELECT max(acked_at) FROM _order_acks');
+  const acks = value(`SELECT count(*) FROM _order_acks WHERE acked_at = '${acked}'`);
+  const audited = value('SELECT max(audit_id) FROM _audit');
+  const prepared = value("SELECT sum(seq) FROM _hooks WHERE event = 'order.prepare'");
   const outbox = ['outbox.version', 'outbox.settled'].map((name) => mark(db, name));
   return { notedMs, news: [notedMs, acked, acks, audited, prepared, ...outbox].join(' ') };
 }

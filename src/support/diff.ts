@@ -256,9 +256,9 @@ class Comparer implements SweepTarget {
 
   #pushedSince(productId: string, mark: number): boolean {
     const query = `
-      SELECT 1 FROM products WHERE product_id = @productId AND pushed_mark > @mark
-      UNION ALL SELECT 1 FROM skus WHERE product_id = @productId AND pushed_mark > @mark
-      UNION ALL SELECT 1 FROM skus s JOIN stocks k USING (sku)
+      SELECT 1 FROM _products WHERE product_id = @productId AND pushed_mark > @mark
+      UNION ALL SELECT 1 FROM _skus WHERE product_id = @productId AND pushed_mark > @mark
+      UNION ALL SELECT 1 FROM _skus s JOIN _stocks k USING (sku)
         WHERE s.product_id = @productId AND k.pushed_mark > @mark`;
     return this.#stores.read(({ db }) => db.prepare(query).get({ productId, mark })) !== undefined;
   }

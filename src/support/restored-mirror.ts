@@ -39,9 +39,9 @@ export const mirrorFactsSchema = z.object({
 type MirrorFacts = z.infer<typeof mirrorFactsSchema>;
 
 const COUNTS = `
-  SELECT (SELECT count(*) FROM orders) AS orders, (SELECT count(*) FROM order_events) AS events,
-    (SELECT count(*) FROM products) AS products,
-    (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending')) AS unsentChanges,
+  SELECT (SELECT count(*) FROM _orders) AS orders, (SELECT count(*) FROM order_events) AS events,
+    (SELECT count(*) FROM _products) AS products,
+    (SELECT count(*) FROM _outbox WHERE state IN ('pending', 'sending')) AS unsentChanges,
     coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`;
 
 /** Checks a complete copy of a mirror and returns facts about it. Throws `storage-corrupt` if the copy is damaged. */
@@ -60,7 +60,7 @@ function refuseUnsound(db: Database.Database, name: string): void {
 }
 
 function mirrorFacts(db: Database.Database): MirrorFacts {
-  const schema = db.prepare<[], string>('SELECT name FROM schema_migrations ORDER BY number').pluck().all();
+  const schema = db.prepare<[], string>('SELECT name FROM _schema_migrations ORDER BY number').pluck().all();
   const counts = db.prepare<[], Omit<MirrorFacts, 'schema' | 'newestEvent'>>(COUNTS).get();
   if (!counts) throw new TillsyncError('storage-corrupt', 'The mirror has no counts.');
   const newestEvent = db.prepare<[], FeedMark>(`${MARK} ORDER BY seq DESC LIMIT 1`).get() ?? null;
@@ -111,16 +111,16 @@ export type KnownSince = z.infer<typeof knownSinceSchema>;
 const UNSENT_MAX = 200_000;
 // Of an order in two branches, the newest one: SQLite takes the other columns from the row with the maximum.
 const ACKED = `SELECT orderId, seq, without FROM (
-    SELECT order_id AS orderId, seq, without, max(acked_at) AS ackedAt FROM order_acks WHERE acked_at >= ? GROUP BY order_id)
+    SELECT order_id AS orderId, seq, without, max(acked_at) AS ackedAt FROM _order_acks WHERE acked_at >= ? GROUP BY order_id)
   ORDER BY ackedAt`;
-const UNSENT = `SELECT kind, body, sku, named, counted_at AS countedAt, created_at AS at FROM outbox
+const UNSENT = `SELECT kind, body, sku, named, counted_at AS countedAt, created_at AS at FROM _outbox
   WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version DESC LIMIT ?`;
 
 // An event without an answer is sent again, so it does not count.
 const PREPARED = `SELECT p.hook, order_id AS orderId, step, is_prepared AS isPrepared, store, digest, p.seq
-  FROM prepared_orders p JOIN hooks h ON h.name = p.hook AND h.event = 'order.prepare'
+  FROM _prepared_orders p JOIN _hooks h ON h.name = p.hook AND h.event = 'order.prepare'
   WHERE step > 0 AND p.seq <= h.seq AND p.seq > coalesce(
-    (SELECT max(e.seq) FROM preparation_events e WHERE e.hook = p.hook AND e.decided_at < ?), 0)
+    (SELECT max(e.seq) FROM _preparation_events e WHERE e.hook = p.hook AND e.decided_at < ?), 0)
   ORDER BY p.hook, p.seq`;
 
 type UnsentRow = Pick<OutboxChange, 'kind' | 'sku' | 'named' | 'countedAt'> & { body: string; at: string };
@@ -184,7 +184,7 @@ function holdUnsent(db: Database.Database, at: string): number {
     guards.set(held.changeId, held.heldGuard);
     queue.release(held, MESSAGE, at);
   }
-  const hold = db.prepare('UPDATE outbox SET held_guard = ?, message = ? WHERE change_id = ?');
+  const hold = db.prepare('UPDATE _outbox SET held_guard = ?, message = ? WHERE change_id = ?');
   const waiting = queue.all("WHERE state = 'pending' AND held_guard IS NULL");
   for (const { changeId } of waiting) hold.run(guards.get(changeId) ?? 'restored', MESSAGE, changeId);
   return waiting.length;
@@ -210,32 +210,32 @@ interface PrepareOptions {
   clock: Clock;
 }
 
-// A branch sends changes without a final outcome to the hub again, so the hub's rows about them (`handed_up`) are
+// A branch sends changes without a final outcome to the hub again, so the hub's rows about them (`_handed_up`) are
 // deleted. Entries of `feed` belong to the earlier epoch; sent in the new one, they would take orders backwards.
 const DISTRUST_CATALOGUE = `
-  UPDATE products SET uncertain = 1;
-  UPDATE skus SET uncertain = 1;
-  UPDATE stocks SET uncertain = 1, show_uncertain = 1;
-  UPDATE branch_products SET digest = NULL;
-  DELETE FROM sweeps;
-  DELETE FROM stock_counts;
+  UPDATE _products SET uncertain = 1;
+  UPDATE _skus SET uncertain = 1;
+  UPDATE _stocks SET uncertain = 1, show_uncertain = 1;
+  UPDATE _branch_products SET digest = NULL;
+  DELETE FROM _sweeps;
+  DELETE FROM _stock_counts;
   -- A count that waits for its id to mean a stock again is as old as the others.
-  DELETE FROM id_counts;
-  DELETE FROM moved_ids;`;
+  DELETE FROM _id_counts;
+  DELETE FROM _moved_ids;`;
 
 const BEGIN_AGAIN = {
   hub: `
-  UPDATE hub SET epoch = lower(hex(randomblob(16))), doubted_by = NULL, doubted_at = NULL;
-  UPDATE feed_branches SET epoch = NULL, snapshot_at = NULL, stopped_seq = NULL;
+  UPDATE _hub SET epoch = lower(hex(randomblob(16))), doubted_by = NULL, doubted_at = NULL;
+  UPDATE _feed_branches SET epoch = NULL, snapshot_at = NULL, stopped_seq = NULL;
   -- What was leased since the backup nobody knows.
-  UPDATE feed_branches SET leased_seq = max(seq, leased_seq) + ${SEQ_JUMP} WHERE max(seq, leased_seq) > 0;
-  DELETE FROM feed;
-  DELETE FROM handed_up WHERE change_id IN (SELECT change_id FROM outbox WHERE state IN ('pending', 'sending'));`,
+  UPDATE _feed_branches SET leased_seq = max(seq, leased_seq) + ${SEQ_JUMP} WHERE max(seq, leased_seq) > 0;
+  DELETE FROM _feed;
+  DELETE FROM _handed_up WHERE change_id IN (SELECT change_id FROM _outbox WHERE state IN ('pending', 'sending'));`,
   branch: `
-  INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks WHERE EXISTS (SELECT 1 FROM link)
+  INSERT INTO _up_acks (order_id) SELECT order_id FROM _order_acks WHERE EXISTS (SELECT 1 FROM _link)
     ON CONFLICT DO NOTHING;
-  DELETE FROM up_items;
-  UPDATE link SET line = lower(hex(randomblob(16))), last_u = 0;`,
+  DELETE FROM _up_items;
+  UPDATE _link SET line = lower(hex(randomblob(16))), last_u = 0;`,
 };
 
 /**
@@ -259,7 +259,7 @@ export function prepareRestoredMirror(
       setMark(db, 'outbox.settled', settled + SEQ_JUMP);
       db.exec(DISTRUST_CATALOGUE);
       for (const role of ['hub', 'branch'] as const) if (hasRole(db, role)) db.exec(BEGIN_AGAIN[role]);
-      if (hasRole(db, 'hub')) db.prepare('UPDATE hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
+      if (hasRole(db, 'hub')) db.prepare('UPDATE _hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
       // Gives later differential backups a new name, so that those of the replaced mirror are not overwritten.
       noteBackup(db, clock.nowMs());
       for (const [hook, told] of Map.groupBy(prepared, (each) => each.hook)) takeOverTold(db, hook, told);

@@ -294,7 +294,7 @@ function statusOfMirror() {
     read(action: (db: Database.Database) => unknown) {
       const db = new Database(':memory:');
       db.exec(
-        'CREATE TABLE orders (status TEXT); CREATE TABLE quarantine (id INTEGER); CREATE TABLE seen (kind TEXT, name TEXT)',
+        'CREATE TABLE _orders (status TEXT); CREATE TABLE _quarantine (id INTEGER); CREATE TABLE _seen (kind TEXT, name TEXT)',
       );
       try {
         return action(db);

@@ -164,7 +164,7 @@ it('notes of a change and of a decision by which connection they came', async ()
   const [{ changeId }] = body.results as [{ changeId: number }];
   expect((await call(`/outbox/${changeId}`)).body).toMatchObject({ change: { origin: 'http 127.0.0.1' } });
   expect((await call(`/outbox/${changeId}/discard`, {})).status).toBe(200);
-  expect(rows('SELECT who, action, subject FROM audit')).toEqual([
+  expect(rows('SELECT who, action, subject FROM _audit')).toEqual([
     { who: 'http 127.0.0.1', action: 'outbox.discard', subject: `change ${changeId}` },
   ]);
   // What the sender calls its file does not look like what tillsync says of the connection.
@@ -477,7 +477,7 @@ it('discards rejected changes together, those of one origin or all, while others
   expect(seen.size).toBeGreaterThan(3);
   expect(left()).toBe(3);
   expect((await call('/outbox/discard', { state: 'rejected' })).body).toEqual({ discarded: 3 });
-  expect(rows('SELECT action, subject, detail FROM audit')).toEqual([
+  expect(rows('SELECT action, subject, detail FROM _audit')).toEqual([
     { action: 'outbox.discard', subject: 'all rejected of file a.csv', detail: '1700 changes' },
     { action: 'outbox.discard', subject: 'all rejected', detail: '3 changes' },
   ]);

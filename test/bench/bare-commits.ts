@@ -23,7 +23,7 @@ export function oneRowCommit(directory: string): BareCommit {
   };
 }
 
-const TABLES = ['order_events', 'orders', 'order_items', 'order_item_modifiers'] as const;
+const TABLES = ['order_events', '_orders', 'order_items', 'order_item_modifiers'] as const;
 
 /**
  * Inserts the same rows of an order as the mirror in one transaction, without reading any. `isTablesAlone` drops the

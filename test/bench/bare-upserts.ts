@@ -32,7 +32,7 @@ export function bareUpserts(directory: string): BareUpserts {
   db.pragma('journal_mode = wal');
   db.pragma('synchronous = FULL');
   const upsert = db.prepare<unknown[]>(
-    `INSERT INTO outbox (${COLUMNS}, state) VALUES (${COLUMNS.map(() => '?')}, 'pending')
+    `INSERT INTO _outbox (${COLUMNS}, state) VALUES (${COLUMNS.map(() => '?')}, 'pending')
        ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
          ${VALUES.map((column) => `${column} = excluded.${column}`)},
          message = NULL, field_versions = NULL, replaced = replaced + 1`,

@@ -50,7 +50,7 @@ const SWEEP_LIMITS: PlatformLimits = {
   requestsPerWindow: 1_000_000,
 };
 const SECRET = 'bench-secret';
-const UNPUBLISHED = 'SELECT count(*) AS n FROM feed WHERE published = 0';
+const UNPUBLISHED = 'SELECT count(*) AS n FROM _feed WHERE published = 0';
 
 /** The hub's daemon and nats-server as in production, a sandbox in this process, and many branches. */
 export interface HubPlace {
@@ -176,7 +176,7 @@ async function build(
   const sweeper = startNode([...program.args, 'run'], environment);
   undo.push(() => stopChild(sweeper));
   await outputOf(sweeper, /tillsync is running/);
-  const swept = 'SELECT count(DISTINCT subsidiary_id) AS n FROM sweeps WHERE completed_ms IS NOT NULL';
+  const swept = 'SELECT count(DISTINCT subsidiary_id) AS n FROM _sweeps WHERE completed_ms IS NOT NULL';
   await until('all are read', () => hubRows<{ n: number }>(swept)[0]?.n === count, START_MS);
   await stopChild(sweeper);
   writeFileSync(configFile, hubConfig(ofHub, PUBLISHED_LIMITS));
@@ -226,7 +226,7 @@ async function build(
 
 /** Whether each branch has connected to the hub. */
 function haveSaidHello(hubRows: HubPlace['hubRows'], count: number): boolean {
-  const sql = 'SELECT count(*) AS n FROM feed_branches WHERE line IS NOT NULL';
+  const sql = 'SELECT count(*) AS n FROM _feed_branches WHERE line IS NOT NULL';
   return hubRows<{ n: number }>(sql)[0]?.n === count;
 }
 

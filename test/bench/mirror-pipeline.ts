@@ -13,12 +13,12 @@ const db = new Database(path, { fileMustExist: true });
 db.pragma('synchronous = FULL');
 db.pragma('cache_size = -32768');
 
-const known = db.prepare('SELECT poll_digest FROM orders WHERE order_id = ?').pluck();
+const known = db.prepare('SELECT poll_digest FROM _orders WHERE order_id = ?').pluck();
 const event = db.prepare(
   "INSERT INTO order_events (order_id, status, source, observed_at) VALUES (?, ?, 'poll', ?)",
 );
 const insert =
-  db.prepare(`INSERT INTO orders (order_id, code, status, seq, updated_at, event_source, poll_digest,
+  db.prepare(`INSERT INTO _orders (order_id, code, status, seq, updated_at, event_source, poll_digest,
     store_external_id, website_id, name, created_at, delivery_type, amount_to_pay, amount, delivery_fee, coupon_discount,
     delivery_time, is_scheduled, scheduled_for, address_lat, address_lng, address_address, address_street_number,
     address_street_address, address_country, address_state, address_city, address_zip_code, address_phone_number,

@@ -90,7 +90,7 @@ async function acknowledge(file: string): Promise<void> {
   const mirror = openMirror({ path: file, clock: systemClock });
   await mirror.write((db) => {
     db.prepare(
-      `INSERT INTO order_acks (order_id, branch, acked_at, source, seq)
+      `INSERT INTO _order_acks (order_id, branch, acked_at, source, seq)
        SELECT order_id, '', '2026-06-01T09:00:00.000Z', 'http', seq FROM orders LIMIT ?`,
     ).run(ACKNOWLEDGED);
   });

@@ -13,7 +13,7 @@ it('an entry of the catalogue has fifty products at most, and the next one goes 
   expect(nextRange(db, first.to ?? '')).toEqual({ after: ids[49], to: ids[99] });
   expect(nextRange(db, ids[239] ?? '')).toEqual({ after: ids[239], to: null });
 
-  const add = db.prepare("INSERT INTO catalog_news (branch, product_id) VALUES ('B1', ?)");
+  const add = db.prepare("INSERT INTO _catalog_news (branch, product_id) VALUES ('B1', ?)");
   for (const id of ids.slice(0, 60)) add.run(id);
   const toRev = newestRev(db);
   expect(nextChanges(db, 'B1', toRev - 60)).toEqual({ fromRev: toRev - 60, toRev: toRev - 10 });

@@ -111,7 +111,7 @@ function expectMirrored() {
     stocks.sort(),
   );
   const listed = [...shelf].flatMap(([id, of]) => Object.keys(of).map((branch) => [branch, id]));
-  expect(rows('SELECT branch, product_id FROM branch_products ORDER BY branch, product_id')).toEqual(
+  expect(rows('SELECT branch, product_id FROM _branch_products ORDER BY branch, product_id')).toEqual(
     listed.sort(),
   );
 }
@@ -132,14 +132,14 @@ describe('a sweep of branches whose records carry the stocks of all', () => {
     const startedMs = clock.nowMs();
     await sweep();
     const known = rows(
-      'SELECT branch, completed_ms - ?, as_of_seq FROM sweeps'.replace('?', String(startedMs)),
+      'SELECT branch, completed_ms - ?, as_of_seq FROM _sweeps'.replace('?', String(startedMs)),
     );
     expect(known).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId, 4_000, 0]));
   });
 
   it('goes on behind a branch whose id the platform does not have any more, keeps what was read of it, and names it', async () => {
     await sweep();
-    const before = rows("SELECT * FROM branch_products WHERE branch = 's2' ORDER BY product_id");
+    const before = rows("SELECT * FROM _branch_products WHERE branch = 's2' ORDER BY product_id");
     shelf.set('p35', inAll(35));
     await expect(sweep(['s2'])).rejects.toMatchObject({
       code: 'platform-refused',
@@ -148,9 +148,9 @@ describe('a sweep of branches whose records carry the stocks of all', () => {
       ),
       hint: expect.stringContaining('branch close NAME'),
     });
-    expect(rows("SELECT * FROM branch_products WHERE branch = 's2' ORDER BY product_id")).toEqual(before);
+    expect(rows("SELECT * FROM _branch_products WHERE branch = 's2' ORDER BY product_id")).toEqual(before);
     const others = rows(
-      "SELECT DISTINCT branch FROM branch_products WHERE product_id = 'p35' ORDER BY branch",
+      "SELECT DISTINCT branch FROM _branch_products WHERE product_id = 'p35' ORDER BY branch",
     );
     expect(others.flat()).toEqual(
       BRANCHES.map(({ subsidiaryId }) => subsidiaryId)
@@ -168,16 +168,16 @@ describe('a sweep of branches whose records carry the stocks of all', () => {
 
   it('ends without the branches that are configured no more', async () => {
     await sweep();
-    await mirror.write((db) => db.exec("UPDATE branch_products SET branch = 's9' WHERE branch = 's3'"));
-    await mirror.write((db) => db.exec("UPDATE sweeps SET branch = 's9' WHERE branch = 's3'"));
+    await mirror.write((db) => db.exec("UPDATE _branch_products SET branch = 's9' WHERE branch = 's3'"));
+    await mirror.write((db) => db.exec("UPDATE _sweeps SET branch = 's9' WHERE branch = 's3'"));
     await sweep();
-    expect(rows('SELECT branch FROM sweeps')).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId]));
+    expect(rows('SELECT branch FROM _sweeps')).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId]));
     expectMirrored();
   });
 
   it('lets no product vanish while branches with new ids in the configuration are read', async () => {
     await sweep();
-    await mirror.write((db) => db.exec("UPDATE branch_products SET branch = 'ext:' || branch"));
+    await mirror.write((db) => db.exec("UPDATE _branch_products SET branch = 'ext:' || branch"));
     const vanished: unknown[] = [];
     shows = (_branch, stocks) => {
       vanished.push(...rows('SELECT product_id FROM products WHERE vanished_at IS NOT NULL'));
@@ -303,7 +303,7 @@ describe('a branch that is confirmed by one page loses', () => {
 function expectMirroredBut(gone: string) {
   expect(rows('SELECT product_id FROM products WHERE vanished_at NOT NULL')).toEqual([[gone]]);
   const listed = [...shelf].flatMap(([id, of]) => Object.keys(of).map((branch) => [branch, id]));
-  expect(rows('SELECT branch, product_id FROM branch_products ORDER BY branch, product_id')).toEqual(
+  expect(rows('SELECT branch, product_id FROM _branch_products ORDER BY branch, product_id')).toEqual(
     listed.sort(),
   );
 }

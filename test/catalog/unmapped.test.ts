@@ -10,9 +10,9 @@ const B2 = { subsidiaryId: 'sub-2', externalId: null };
 /** Inserts products with one sku each. By default they are shown, in stock and mapped in both branches. */
 function put(db: Database.Database, products: Record<string, { sql?: string; ids?: string | null }>): void {
   for (const [name, { sql, ids = "'E-1', NULL, NULL" }] of Object.entries(products)) {
-    db.exec(`INSERT INTO products (product_id, name, show, updated_at, payload) VALUES ('p-${name}', '${name}', 1, '', '{}');
-      INSERT INTO skus (sku, product_id, show) VALUES ('${name}', 'p-${name}', 1);
-      INSERT INTO stocks (sku, subsidiary_id, qty, show) VALUES ('${name}', 'sub-1', 1, 1), ('${name}', 'sub-2', 1, 1);`);
+    db.exec(`INSERT INTO _products (product_id, name, show, updated_at, payload) VALUES ('p-${name}', '${name}', 1, '', '{}');
+      INSERT INTO _skus (sku, product_id, show) VALUES ('${name}', 'p-${name}', 1);
+      INSERT INTO _stocks (sku, subsidiary_id, qty, show) VALUES ('${name}', 'sub-1', 1, 1), ('${name}', 'sub-2', 1, 1);`);
     for (const branch of ids === null ? [] : ['sub-1', 'sub-2']) {
       db.exec(`INSERT INTO integrations (sku, subsidiary_id, ext_id, product_id_pos_a, product_code_pos_b, product_id)
         VALUES ('${name}', '${branch}', ${ids}, 'p-${name}')`);
@@ -32,11 +32,11 @@ describe('products without an id', () => {
         torta: { ids: null },
         'in one branch': { sql: "DELETE FROM integrations WHERE sku = # AND subsidiary_id = 'sub-2'" },
         blank: { ids: "' ', NULL, NULL" },
-        hidden: { ids: null, sql: 'UPDATE products SET show = 0 WHERE name = #' },
-        'sku hidden': { ids: null, sql: 'UPDATE skus SET show = 0 WHERE sku = #' },
-        'hidden here': { ids: null, sql: 'UPDATE stocks SET show = 0 WHERE sku = #' },
-        'not stocked': { ids: null, sql: 'DELETE FROM stocks WHERE sku = #' },
-        gone: { ids: null, sql: "UPDATE products SET vanished_at = 'then' WHERE name = #" },
+        hidden: { ids: null, sql: 'UPDATE _products SET show = 0 WHERE name = #' },
+        'sku hidden': { ids: null, sql: 'UPDATE _skus SET show = 0 WHERE sku = #' },
+        'hidden here': { ids: null, sql: 'UPDATE _stocks SET show = 0 WHERE sku = #' },
+        'not stocked': { ids: null, sql: 'DELETE FROM _stocks WHERE sku = #' },
+        gone: { ids: null, sql: "UPDATE _products SET vanished_at = 'then' WHERE name = #" },
       }),
     );
     const [first, second] = mirror.read((db) => branchMappings(db, [B1, B2]));
@@ -120,7 +120,7 @@ describe('an ordered item without an id', () => {
       mirror.write((db) =>
         db
           .prepare(
-            "INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, ?, '2026-01-15', 'http')",
+            "INSERT INTO _order_acks (order_id, branch, acked_at, source) VALUES (?, ?, '2026-01-15', 'http')",
           )
           .run(order(1, []).internalOrderId, branch),
       );

@@ -21,7 +21,7 @@ beforeAll(async () => {
   mirror.health.ok('catalog.sweep');
   mirror.health.note('storage.low', 'Only 100 MiB are free.');
   await mirror.write((db) =>
-    db.exec("INSERT INTO stocks (sku, subsidiary_id, qty) VALUES ('1', 'sub-1', 5)"),
+    db.exec("INSERT INTO _stocks (sku, subsidiary_id, qty) VALUES ('1', 'sub-1', 5)"),
   );
   await mirror.close();
 });

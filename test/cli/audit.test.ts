@@ -104,7 +104,7 @@ describe('what operators did', () => {
     expect((await at.run(['audit', '--since', '2199-01-01'])).stderr).toBe('Nothing was noted.\n');
     expect((await at.run(['audit'])).stdout).toMatch(/^WHEN \(America\/Santiago\) +WHO +DID +ON WHAT/);
     const db = new Database(path.join(place.storage, 'mirror.db'), { readonly: true });
-    const count = db.prepare('SELECT count(*) FROM audit').pluck().get();
+    const count = db.prepare('SELECT count(*) FROM _audit').pluck().get();
     db.close();
     expect(await audited()).toHaveLength(Number(count));
   });

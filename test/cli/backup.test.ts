@@ -76,10 +76,10 @@ it('after a restore no settled change gets a number that a reader may have seen'
   /** Settles a new change and returns its number in the feed of settled changes. */
   const settle = async (sku: string) => {
     const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
-    const insert = `INSERT INTO outbox (kind, target, conflict_key, body, fields, state, created_at, settled_at,
+    const insert = `INSERT INTO _outbox (kind, target, conflict_key, body, fields, state, created_at, settled_at,
         priority, queue_seq, basis, source, version)
       SELECT 'stock', @target, @target, '{}', '[]', 'done', @at, @at, 1, version, 'mirror', 'http', version
-      FROM (SELECT coalesce(max(version), 0) + 1 AS version FROM outbox)`;
+      FROM (SELECT coalesce(max(version), 0) + 1 AS version FROM _outbox)`;
     const numbered = 'SELECT settled_seq FROM outbox WHERE target = ?';
     await mirror.write((db) => void db.prepare(insert).run({ target: sku, at: '2026-03-01T08:00:00.000Z' }));
     const seq = mirror.read((db) => db.prepare<[string], number>(numbered).pluck().get(sku)) ?? 0;

@@ -86,12 +86,12 @@ const idOf = (mirror: string, seq: number) =>
 /** Changes the schema of a database file, as an upgrade to a later version does. */
 function makeNewer(file: string, changes: string): void {
   sql(file, (db) =>
-    db.exec(`${changes}; INSERT INTO schema_migrations (name) VALUES ('9999-of-a-later-version')`),
+    db.exec(`${changes}; INSERT INTO _schema_migrations (name) VALUES ('9999-of-a-later-version')`),
   );
 }
 
 const STATE_CHANGES = 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE later (x)';
-const MIRROR_CHANGES = 'ALTER TABLE orders ADD COLUMN of_later TEXT';
+const MIRROR_CHANGES = 'ALTER TABLE _orders ADD COLUMN of_later TEXT';
 
 /**
  * Makes another program lock the file for half a second, longer than any busy timeout. Resolves when the file is

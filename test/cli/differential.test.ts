@@ -58,7 +58,7 @@ function store(recipient = '', platform = 'https://platform.test') {
     },
     acknowledge: (orderId: string, at = '2026-03-01T09:00:00.000Z') =>
       write(
-        `INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES ('${orderId}', '', '${at}', 'http')`,
+        `INSERT INTO _order_acks (order_id, branch, acked_at, source) VALUES ('${orderId}', '', '${at}', 'http')`,
       ),
     write,
     noted: () =>
@@ -90,7 +90,7 @@ it('what the POS acknowledged since the backup is known after a restore from the
   expect((await json(['backup', at(WHOLE)])).code).toBe(0);
   await acknowledge('booked');
   await write(
-    `INSERT INTO audit (at, who, action) VALUES ('2026-03-01T09:00:00.000Z', 'cli ana', 'outbox.discard')`,
+    `INSERT INTO _audit (at, who, action) VALUES ('2026-03-01T09:00:00.000Z', 'cli ana', 'outbox.discard')`,
   );
   await order(2);
   const made = await json(['backup', at(DIFFERENTIAL), '--since', SINCE]);
@@ -126,7 +126,7 @@ it('changes without an answer are kept for a person, once', async () => {
   const { storage, backups, at, order, write, json } = store();
   await order(1);
   await json(['backup', at(WHOLE)]);
-  await write(`INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority,
+  await write(`INSERT INTO _outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority,
       queue_seq, basis, source, version)
     VALUES (1, 'stock', 'a', 'a', '{"sku":"a","qty":3}', 'qty', 'pending', '2999-03-01T09:00:00.000Z', 1, 1, 'mirror', 'http', 1)`);
   await json(['backup', at(DIFFERENTIAL), '--since', SINCE]);
@@ -145,8 +145,8 @@ it('what is kept for a person has each article once, as the POS handed it over, 
   let id = 0;
   const handOver = (kind: string, body: object, { sku = '', named = '', countedAt = '' } = {}) => {
     id += 1;
-    return write(`DELETE FROM outbox WHERE kind = '${kind}' AND target = '${named || sku}';
-      INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq,
+    return write(`DELETE FROM _outbox WHERE kind = '${kind}' AND target = '${named || sku}';
+      INSERT INTO _outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq,
         basis, source, version, sku, named, counted_at)
       VALUES (${id}, '${kind}', '${named || sku}', '', '${JSON.stringify(body)}', 'qty', 'pending',
         '2999-03-01T09:00:0${id}.000Z', 1, ${id}, 'mirror', 'http', ${id}, nullif('${sku}', ''), nullif('${named}', ''),

@@ -99,13 +99,15 @@ test('order explain names a callback that would lead back, and who forgot the cu
   const at = '2026-01-10T12:00:00.000Z';
   out.db
     .prepare(
-      `INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, resolved_at, resolution, payload)
+      `INSERT INTO _held_notifications (order_id, status, known_status, digest, received_at, resolved_at, resolution, payload)
        VALUES ('o1', 'pending', 'inProcess', 'd', ?, ?, 'refuted', '{}')`,
     )
     .run(at, at);
-  out.db.prepare("UPDATE orders SET forgotten_at = ? WHERE order_id = 'o1'").run(at);
+  out.db.prepare("UPDATE _orders SET forgotten_at = ? WHERE order_id = 'o1'").run(at);
   out.db
-    .prepare("INSERT INTO audit (at, who, action, subject) VALUES (?, 'cli ana', 'order.forget', 'order o1')")
+    .prepare(
+      "INSERT INTO _audit (at, who, action, subject) VALUES (?, 'cli ana', 'order.forget', 'order o1')",
+    )
     .run(at);
   const told = whats((await explained('order', 'explain', 'o1')).document.entries);
   expect(told).toContain(

@@ -21,7 +21,7 @@ function shop() {
   });
   const out = outgoing(db);
   for (const id of ['o1', 'o2', 'o3']) order(out, id, 'B1', [['A', 1]], 'inProcess');
-  db.prepare('INSERT INTO hooks (name, seq, began_at) VALUES (?, 2, ?)').run('printer', AT);
+  db.prepare('INSERT INTO _hooks (name, seq, began_at) VALUES (?, 2, ?)').run('printer', AT);
   const failed = { at: AT, taken: false, answer: 'printer.test answered 500', changeId: null };
   const key = { name: 'printer', event: 'order' } as const;
   noteTries(db, key, [{ ...failed, seq: 1, taken: true, answer: 'printer.test answered 200' }]);
@@ -42,7 +42,7 @@ function shop() {
     ]);
     out.accept('stock', [{ qty: 1 }]);
     const place = { name: 'till', event: 'change.rejected' } as const;
-    db.prepare('INSERT INTO hooks (name, event, seq, began_at) VALUES (?, ?, 1, ?)').run(
+    db.prepare('INSERT INTO _hooks (name, event, seq, began_at) VALUES (?, ?, 1, ?)').run(
       'till',
       place.event,
       AT,
@@ -50,7 +50,7 @@ function shop() {
     noteTries(db, place, [{ seq: 1, at: AT, taken: true, answer: 'till.test answered 204', changeId: 7 }]);
   };
   const run = (...words: string[]) => invoke(['hooks', ...words], { env, who: 'cli ana' });
-  const cursor = () => db.prepare('SELECT seq, failures, rewinds FROM hooks').get();
+  const cursor = () => db.prepare('SELECT seq, failures, rewinds FROM _hooks').get();
   return { db, run, cursor, env, withTill };
 }
 
@@ -85,19 +85,19 @@ test('hooks send says what goes out once more, and does it only with --yes', asy
   ]);
   expect(cursor()).toEqual({ seq: 2, failures: 0, rewinds: 0 });
 
-  db.exec('UPDATE hooks SET failures = 3');
+  db.exec('UPDATE _hooks SET failures = 3');
   const done = await run('send', 'printer', '--from', '1', '--yes', '--json');
   expect(JSON.parse(done.stdout)).toEqual({
     ...{ hook: 'printer', event: 'order' },
     ...{ seq: 2, events: 2, first: 1, sent: true },
   });
   expect(cursor()).toEqual({ seq: 0, failures: 0, rewinds: 1 });
-  const audit = db.prepare("SELECT who, subject, detail FROM audit WHERE action = 'hooks.send'").get();
+  const audit = db.prepare("SELECT who, subject, detail FROM _audit WHERE action = 'hooks.send'").get();
   expect(audit).toEqual({ who: 'cli ana', subject: 'printer', detail: '2 events again, from 1' });
 
   expect((await run('send', 'printer', '--from', '2', '--yes')).code).toBe(2);
   expect((await run('send', 'printer')).stderr).toContain('hooks deliveries printer');
-  db.exec('DELETE FROM hooks');
+  db.exec('DELETE FROM _hooks');
   expect((await run('send', 'printer', '--from', '1', '--yes')).stderr).toContain('has not begun');
 });
 
@@ -123,7 +123,7 @@ test('the commands know of rejected changes, each event with its own place', asy
     ...{ event: 'change.rejected', events: 1, first: 1 },
     sent: true,
   });
-  const places = () => db.prepare("SELECT event, seq FROM hooks WHERE name = 'till'").all();
+  const places = () => db.prepare("SELECT event, seq FROM _hooks WHERE name = 'till'").all();
   expect(places()).toEqual([{ event: 'change.rejected', seq: 0 }]);
   const skipped = await run('skip', 'till', '--event', 'change.rejected', '--to', 'newest');
   expect(skipped.stdout).toBe('till goes on after 1; 1 rejected change passed over.\n');

@@ -142,7 +142,7 @@ test('a count that says what orders have left is known all the same when one of 
   // The order may still be edited, so its steps stay. Its refund must not raise the count of 8, which the POS handed
   // over after it had booked the order.
   const mirror = new Database(path.join(place.storage, 'mirror.db'), { readonly: true });
-  expect(mirror.prepare('SELECT order_id FROM ledger_orders').pluck().all()).toEqual([internalOrderId]);
+  expect(mirror.prepare('SELECT order_id FROM _ledger_orders').pluck().all()).toEqual([internalOrderId]);
   mirror.close();
   control.changeOrder(internalOrderId, { status: 'refund' });
   await run(['sync', 'orders']);

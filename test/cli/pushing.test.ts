@@ -266,7 +266,7 @@ describe('a whole inventory', () => {
     const doubted = inventory()[5];
     const doubt = (uncertain: number) => {
       const db = new Database(path.join(place.storage, 'mirror.db'));
-      db.prepare('UPDATE stocks SET uncertain = ? WHERE sku = ? AND subsidiary_id = ?').run(
+      db.prepare('UPDATE _stocks SET uncertain = ? WHERE sku = ? AND subsidiary_id = ?').run(
         ...[uncertain, String(doubted?.sku), 'sub-1'],
       );
       db.close();

@@ -137,7 +137,7 @@ it('a hub raises an alarm of a server that answers and keeps nothing, and lowers
   server.isFull = false;
   await clock.advance(MINUTE_MS / 2);
   expect(alarms()).toEqual([]);
-  expect(hub.rows('SELECT 1 FROM feed WHERE published = 0')).toEqual([]);
+  expect(hub.rows('SELECT 1 FROM _feed WHERE published = 0')).toEqual([]);
 });
 
 it('a branch does not tell of changes that wait beside a link that is down', async () => {
@@ -161,13 +161,13 @@ it('a branch raises an alarm of changes that were refused or are held, as a sing
   await branch.count('P1', 5, 'count-1');
   await branch.count('P2', 0, 'count-2');
   await services.mirror.write((db) => {
-    db.exec("UPDATE outbox SET state = 'rejected' WHERE reference = 'count-1'");
-    db.exec("UPDATE outbox SET held_guard = 'zero-items' WHERE reference = 'count-2'");
+    db.exec("UPDATE _outbox SET state = 'rejected' WHERE reference = 'count-1'");
+    db.exec("UPDATE _outbox SET held_guard = 'zero-items' WHERE reference = 'count-2'");
   });
   server.isDown = false;
   await minutes(1);
   expect(alarms().sort()).toEqual(['outbox.held', 'outbox.rejected']);
-  await services.mirror.write((db) => db.exec('DELETE FROM outbox'));
+  await services.mirror.write((db) => db.exec('DELETE FROM _outbox'));
   await minutes(1);
   expect(alarms()).toEqual([]);
 });

@@ -39,9 +39,9 @@ test('a mirror gets the tables of a hub or a branch once it is opened in that ro
   const ofStore = mirrorTables('store');
   expect(mirrorTables('branch', true)).toEqual(ofStore);
   const ofBranch = mirrorTables('branch');
-  expect(ofBranch.filter((name) => !ofStore.includes(name))).toContain('link');
+  expect(ofBranch.filter((name) => !ofStore.includes(name))).toContain('_link');
   const ofBoth = mirrorTables('hub');
-  expect(ofBoth.filter((name) => !ofBranch.includes(name))).toContain('feed_branches');
+  expect(ofBoth.filter((name) => !ofBranch.includes(name))).toContain('_feed_branches');
   expect(mirrorTables('store')).toEqual(ofBoth);
   expect(mirrorTables(undefined, true)).toEqual(ofBoth);
 });
@@ -73,7 +73,7 @@ test('a role whose tables cannot be made leaves the file as it was; its upgrade 
     name: 'mirror.db',
     keepCopyAt: `${file}.before-upgrade`,
   };
-  write('0001-hub.sql', 'CREATE TABLE of_hub (x); CREATE TABLE orders (x);');
+  write('0001-hub.sql', 'CREATE TABLE of_hub (x); CREATE TABLE _orders (x);');
   expect(() => migrate(db, { ...options, role: 'hub' })).toThrow();
   expect(tablesOf(db)).toEqual([]);
   write('0001-hub.sql', 'CREATE TABLE of_hub (x); INSERT INTO of_hub VALUES (1);');

@@ -54,7 +54,7 @@ interface Change {
 const change = ({ id, target, body, state = 'pending', guard }: Change) =>
   db
     .prepare(
-      `INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq,
+      `INSERT INTO _outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq,
          basis, source, version, held_guard)
        VALUES (?, ?, ?, ?, ?, 'x', ?, ?, 1, ?, 'mirror', 'cli', ?, ?)`,
     )
@@ -104,7 +104,7 @@ describe('a copy of a mirror', () => {
     expect([newestEvent?.seq, newestSeq]).toEqual([1, 3]);
     event('d');
     db.exec(
-      "INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES ('before', '', '2026-02-01', 'http'), ('since', '', '2026-04-01', 'http')",
+      "INSERT INTO _order_acks (order_id, branch, acked_at, source) VALUES ('before', '', '2026-02-01', 'http'), ('since', '', '2026-04-01', 'http')",
     );
     expect(knownSince(db, { since: AT, clock })).toMatchObject({
       mark: null,
@@ -141,8 +141,8 @@ describe('a copy of a mirror', () => {
     change({ id: 6, target: 'd', body: { sku: 'd', price: 8 }, state: 'done' });
     change({ id: 7, target: 'e', body: { sku: 'e', price: 9 }, state: 'rejected' });
     db.exec(`
-      INSERT INTO stocks (sku, subsidiary_id, qty) VALUES ('a', 's', 4);
-      INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products)
+      INSERT INTO _stocks (sku, subsidiary_id, qty) VALUES ('a', 's', 4);
+      INSERT INTO _sweeps (branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products)
         VALUES ('s', 's', '${AT}', '${AT}', 0, 1, 1);`);
     copyDatabase(source, copy);
     expect(prepared(0).held).toBe(3);
@@ -160,8 +160,8 @@ describe('a copy of a mirror', () => {
       { change_id: 6, state: 'done' },
       { change_id: 7, state: 'rejected' },
     ]);
-    expect(inCopy('SELECT uncertain FROM stocks')).toEqual([{ uncertain: 1 }]);
-    expect(inCopy('SELECT * FROM sweeps')).toEqual([]);
+    expect(inCopy('SELECT uncertain FROM _stocks')).toEqual([{ uncertain: 1 }]);
+    expect(inCopy('SELECT * FROM _sweeps')).toEqual([]);
   });
 
   it('keeps what operators did since the backup, and notes the restore', () => {
@@ -171,7 +171,7 @@ describe('a copy of a mirror', () => {
     const { audited } = knownSince(db, { since, clock }).known;
     expect(audited).toMatchObject([{ action: 'outbox.discard', subject: 'change 7' }]);
     prepared(0, audited);
-    expect(inCopy('SELECT who, action FROM audit ORDER BY audit_id')).toEqual([
+    expect(inCopy('SELECT who, action FROM _audit ORDER BY audit_id')).toEqual([
       { who: 'cli ana', action: 'outbox.discard' },
       { who: 'cli ana', action: 'restore' },
     ]);
@@ -181,7 +181,7 @@ describe('a copy of a mirror', () => {
     event('a');
     copyDatabase(source, copy);
     const newer = new Database(copy);
-    newer.exec("INSERT INTO schema_migrations (name) VALUES ('0099-of-tomorrow')");
+    newer.exec("INSERT INTO _schema_migrations (name) VALUES ('0099-of-tomorrow')");
     newer.close();
     const prepare = () => prepared(1);
     expect(prepare).toThrow(expect.objectContaining({ code: 'storage-newer' }));

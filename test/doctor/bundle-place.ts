@@ -127,7 +127,7 @@ export async function plantMirror(clock: FakeClock): Promise<void> {
   await mirror.write((db) =>
     db
       .prepare(
-        `INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, priority,
+        `INSERT INTO _outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, priority,
            queue_seq, basis, source, version)
          VALUES (1, 'product', ?, 'c', ?, 'name', 'rejected', ?, '2026-01-01T00:00:00.000Z', 1, 1, 'mirror', 'cli', 1)`,
       )

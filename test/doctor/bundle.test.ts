@@ -125,13 +125,13 @@ describe('bundle', () => {
     rmSync(at('mirror.db'));
 
     const newer = new Database(at('mirror.db'));
-    newer.exec('CREATE TABLE schema_migrations (number INTEGER, name TEXT); CREATE TABLE orders (id)');
-    newer.exec("INSERT INTO schema_migrations VALUES (1, '0001-orders'), (99, '0099-of-tomorrow')");
+    newer.exec('CREATE TABLE _schema_migrations (number INTEGER, name TEXT); CREATE TABLE _orders (id)');
+    newer.exec("INSERT INTO _schema_migrations VALUES (1, '0001-orders'), (99, '0099-of-tomorrow')");
     newer.close();
     const tomorrow = await gather({});
     expect(JSON.parse(tomorrow.read('mirror.json'))).toMatchObject({
       quickCheck: 'ok',
-      rows: { orders: 0 },
+      rows: { _orders: 0 },
       schemaSteps: [{}, { name: '0099-of-tomorrow' }],
     });
   });

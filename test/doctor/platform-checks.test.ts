@@ -76,11 +76,11 @@ describe('the webhook', () => {
 describe('callbacks', () => {
   function mirrorOf(events: readonly [source: 'webhook' | 'poll', agoS: number, createdAgoS: number][]) {
     const db = new Database(':memory:');
-    db.exec(`CREATE TABLE orders (order_id TEXT PRIMARY KEY, created_at TEXT);
+    db.exec(`CREATE TABLE _orders (order_id TEXT PRIMARY KEY, created_at TEXT);
       CREATE TABLE order_events (seq INTEGER PRIMARY KEY, order_id TEXT, status TEXT, previous_status TEXT,
         source TEXT, observed_at TEXT)`);
     for (const [i, [source, agoS, createdAgoS]] of events.entries()) {
-      db.prepare('INSERT INTO orders VALUES (?, ?)').run(`o${i}`, at(createdAgoS));
+      db.prepare('INSERT INTO _orders VALUES (?, ?)').run(`o${i}`, at(createdAgoS));
       db.prepare('INSERT INTO order_events VALUES (?, ?, ?, NULL, ?, ?)').run(
         i + 1,
         `o${i}`,

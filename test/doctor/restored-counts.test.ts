@@ -11,15 +11,17 @@ it('forgets the counts of a backup whose id means no stock, like the others', ()
   const path = freshMirror(mkdtempSync(join(tmpdir(), 'tillsync-restored-')));
   const db = openConnection({ path, readonly: false, group: undefined });
   db.exec(`
-    INSERT INTO id_counts (named, external_id, sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms,
+    INSERT INTO _id_counts (named, external_id, sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms,
         handed_ms, change_id, address, refused_version)
       VALUES ('{"externalId":"X"}', 'X', '2', 's1', 10, 0, 1, 0, 0, 1, '{}', 0);
-    INSERT INTO moved_ids VALUES ('X', '2', 's1')`);
+    INSERT INTO _moved_ids VALUES ('X', '2', 's1')`);
   db.close();
   const auditEvent = { who: 'test', action: 'restore' } as const;
   prepareRestoredMirror(path, { continueAfterSeq: 0, audited: [], auditEvent, clock: new FakeClock() });
   const after = openConnection({ path, readonly: true, group: undefined });
-  const left = after.prepare('SELECT named FROM id_counts UNION ALL SELECT external_id FROM moved_ids').all();
+  const left = after
+    .prepare('SELECT named FROM _id_counts UNION ALL SELECT external_id FROM _moved_ids')
+    .all();
   after.close();
   expect(left).toEqual([]);
 });

@@ -29,7 +29,7 @@ it.skipIf(!hasNatsServer)(
     await until('it is told', () => link() === 'failing', 120_000);
     disk.free();
     await until('the link is up again', () => link() === 'ok', 60_000);
-    const unpublished = 'SELECT n FROM feed WHERE published = 0';
+    const unpublished = 'SELECT n FROM _feed WHERE published = 0';
     await until('all is there', () => rowsOf(chain.hub.storage, unpublished).length === 0);
   },
   240_000,

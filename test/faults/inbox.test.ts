@@ -88,7 +88,7 @@ describe('tillsync that dies', () => {
     db.close();
     await systemClock.sleep(700);
     expect(taken()).toBe(1);
-    expect(rowsOf(place, "SELECT * FROM seen WHERE kind = 'inbox-row'")).toEqual([]);
+    expect(rowsOf(place, "SELECT * FROM _seen WHERE kind = 'inbox-row'")).toEqual([]);
     const calls = [...control.calls('product.stock.put'), ...control.calls('product.stock.batch')];
     expect(calls).toHaveLength(1);
   });

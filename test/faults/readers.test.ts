@@ -164,7 +164,7 @@ describe('a POS of another user', () => {
       "try { db.exec('BEGIN EXCLUSIVE'); } catch { db.exec('BEGIN'); } db.prepare('SELECT 1 FROM orders').get();",
     );
     for (const program of [
-      "db.exec('DELETE FROM orders')",
+      "db.exec('DELETE FROM _orders')",
       "db.exec('PRAGMA wal_checkpoint(TRUNCATE)'); db.exec('VACUUM')",
       "if (db.pragma('journal_mode = DELETE', { simple: true }) !== 'delete') throw new Error('SqliteError: refused')",
       "require('node:fs').rmSync(process.argv[1])",

@@ -189,7 +189,7 @@ describe('a disk that fails for a while', () => {
     const left = pos.prepare<[], number>('SELECT count(*) FROM stock_changes').pluck();
     await until('the inbox is empty', () => left.get() === 0);
     pos.close();
-    const taken = "SELECT 1 FROM outbox WHERE source = 'inbox'";
+    const taken = "SELECT 1 FROM _outbox WHERE source = 'inbox'";
     expect(rowsOf(place, taken)).toHaveLength(5);
     expect(readdirSync(path.dirname(inbox)).filter((name) => name.includes('damaged'))).toEqual([]);
     expect(await daemon.end('SIGTERM')).toBe(0);

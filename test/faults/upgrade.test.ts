@@ -10,10 +10,10 @@ import { faultyDisk } from './support/faulty-disk.ts';
 
 /** Migrations as a later version may have them: they add a column, fill a new table and change rows. */
 const LATER = {
-  mirror: `ALTER TABLE orders ADD COLUMN of_later TEXT;
+  mirror: `ALTER TABLE _orders ADD COLUMN of_later TEXT;
     CREATE TABLE later (order_id TEXT PRIMARY KEY, seq INTEGER);
-    INSERT INTO later SELECT order_id, seq FROM orders;
-    UPDATE orders SET of_later = order_id;`,
+    INSERT INTO later SELECT order_id, seq FROM _orders;
+    UPDATE _orders SET of_later = order_id;`,
 };
 /** What both schemas have. */
 const KEPT = [
@@ -21,8 +21,8 @@ const KEPT = [
   'SELECT * FROM order_events ORDER BY seq',
   'SELECT * FROM order_acks ORDER BY order_id',
   'SELECT * FROM outbox ORDER BY change_id',
-  'SELECT * FROM stock_counts ORDER BY sku, subsidiary_id',
-  'SELECT * FROM ledger_orders ORDER BY order_id',
+  'SELECT * FROM _stock_counts ORDER BY sku, subsidiary_id',
+  'SELECT * FROM _ledger_orders ORDER BY order_id',
 ];
 
 let later: Program;
@@ -89,7 +89,7 @@ it(
       disk.begin('kill-at-step', `${step} mirror.db`);
       isKilled = (await upgrade()).code === null;
       disk.end('kill-at-step');
-      const applied = rowsOf(place, 'SELECT name FROM schema_migrations').length;
+      const applied = rowsOf(place, 'SELECT name FROM _schema_migrations').length;
       expect([1, 2]).toContain(applied);
       seen[applied === 2 ? 'new' : 'old'] += 1;
       expect(integrityOf(place), `step ${step}`).toBe('ok');

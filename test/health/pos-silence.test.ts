@@ -85,7 +85,7 @@ it('an acknowledgement is a sign of which no hour is learned', async () => {
   const rig = storeRig({ lookEveryMs: 20_000 });
   const daemon = await rig.daemon();
   await rig.clock.advance(60_000);
-  const signs = () => rig.rows('SELECT store, last_at AS at, is_regular AS isRegular FROM pos_signs');
+  const signs = () => rig.rows('SELECT store, last_at AS at, is_regular AS isRegular FROM _pos_signs');
   const acknowledge = async (number: number) => {
     const order = sampleNotification(number, { status: 'payment-approved' });
     expect(await rig.announce(daemon, order)).toBe(200);
@@ -102,7 +102,7 @@ it('an acknowledgement is a sign of which no hour is learned', async () => {
   expect(signs()).toEqual([{ store: expect.any(String), at: first, isRegular: 0 }]);
   // Of an hour with a row in pos_alive, it moves the last sign and nothing else.
   const db = new Database(path.join(rig.directory, 'mirror.db'));
-  db.exec('UPDATE pos_signs SET is_regular = 1');
+  db.exec('UPDATE _pos_signs SET is_regular = 1');
   db.close();
   const second = await acknowledge(2);
   expect(signs()).toEqual([{ store: expect.any(String), at: second, isRegular: 1 }]);
@@ -112,9 +112,9 @@ it('an acknowledgement is a sign of which no hour is learned', async () => {
 it('a POS that only acknowledges has no usual hours', () => {
   const db = new Database(':memory:');
   onTestFinished(() => void db.close());
-  db.exec('CREATE TABLE pos_signs (store TEXT, hour TEXT, last_at TEXT, is_regular INTEGER)');
+  db.exec('CREATE TABLE _pos_signs (store TEXT, hour TEXT, last_at TEXT, is_regular INTEGER)');
   for (const hour of shopHours(THURSDAY_MS, 3)) {
-    db.prepare('INSERT INTO pos_signs VALUES (?, ?, ?, 0)').run('B1', hour, `${hour}:10:00.000Z`);
+    db.prepare('INSERT INTO _pos_signs VALUES (?, ?, ?, 0)').run('B1', hour, `${hour}:10:00.000Z`);
   }
   expect(posSigns(db, [])).toEqual([{ store: 'B1', lastAt: '2026-04-01T22:10:00.000Z', hours: new Set() }]);
 });
@@ -127,7 +127,7 @@ it('a row in pos_alive and a request of a POS are signs, a look at the status is
   const daemon = await rig.daemon();
   await rig.clock.advance(60_000);
   const signs = () =>
-    rig.rows<{ store: string }>('SELECT store FROM pos_signs ORDER BY store').map((row) => row.store);
+    rig.rows<{ store: string }>('SELECT store FROM _pos_signs ORDER BY store').map((row) => row.store);
   const silent = async () => {
     const { verdict } = (await (await fetch(`${daemon.localUrl}/v1/status`)).json()) as {
       verdict: { findings: { code: string }[] };

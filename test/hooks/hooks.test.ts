@@ -123,7 +123,7 @@ describe('a hook', () => {
     await rig.clock.advance(MINUTE_MS);
     await announce(first, order(1));
     await receiver.until(1);
-    await until(() => rig.rows('SELECT 1 FROM hooks WHERE last_ok_at IS NOT NULL').length === 1);
+    await until(() => rig.rows('SELECT 1 FROM _hooks WHERE last_ok_at IS NOT NULL').length === 1);
     // Copies the files when the second event is received, before its delivery is recorded.
     receiver.answer = (response) => {
       cpSync(rig.directory, atAnswer, {
@@ -288,7 +288,7 @@ describe('where a hook begins', () => {
     await rig.clock.advance(MINUTE_MS);
     await announce(second, order(2));
     await rig.run(second.stop());
-    expect(rig.rows('SELECT name FROM hooks')).toEqual([]);
+    expect(rig.rows('SELECT name FROM _hooks')).toEqual([]);
 
     hooks.push(hook('pos', { url: receiver.url }), hook('other', { url: receiver.url, from: 'start' }));
     const third = await rig.daemon();
@@ -335,7 +335,9 @@ describe('where a hook begins', () => {
     const first = await rig.daemon();
     await rig.clock.advance(MINUTE_MS);
     await rig.run(
-      first.services.mirror.write((db) => db.exec("UPDATE hooks SET news_from = '2031-01-01T00:00:00.000Z'")),
+      first.services.mirror.write((db) =>
+        db.exec("UPDATE _hooks SET news_from = '2031-01-01T00:00:00.000Z'"),
+      ),
     );
     await rig.clock.advance(10 * MINUTE_MS);
     rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });

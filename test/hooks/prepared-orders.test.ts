@@ -133,7 +133,8 @@ it('of a customer who is removed no digest is left, and a change of the lines is
     return mirror.write((db) => decideWaiting(db, settings, { ...after, seq: 100 }, context));
   };
   const rows = <T>(sql: string) => mirror.read((db) => db.prepare<[], T>(sql).all());
-  const told = () => rows<{ content: string; digest: string }>('SELECT content, digest FROM prepared_orders');
+  const told = () =>
+    rows<{ content: string; digest: string }>('SELECT content, digest FROM _prepared_orders');
   await save({ items: [{ ...line, comment: 'sin sal' }] });
   await decide();
   const before = JSON.parse(told()[0]?.content ?? '');
@@ -147,12 +148,12 @@ it('of a customer who is removed no digest is left, and a change of the lines is
     address: [],
   });
   expect(digest).toBe('');
-  expect(rows('SELECT digest FROM preparation_events')).toEqual([{ digest: '' }]);
+  expect(rows('SELECT digest FROM _preparation_events')).toEqual([{ digest: '' }]);
   await decide();
-  expect(rows('SELECT event FROM preparation_events')).toHaveLength(1);
+  expect(rows('SELECT event FROM _preparation_events')).toHaveLength(1);
   await save({ items: [{ ...line, comment: 'sin sal', amount: 9 }] });
   await decide();
-  expect(rows('SELECT event FROM preparation_events ORDER BY seq')).toEqual([
+  expect(rows('SELECT event FROM _preparation_events ORDER BY seq')).toEqual([
     { event: 'order.prepare' },
     { event: 'order.changed' },
   ]);
@@ -170,11 +171,11 @@ it('an order that the hub gives to another branch is undone, and prepared again 
   const waiting = () => mirror.read((db) => waitingPreparations(db, settings, all, context)).length;
   const exec = (sql: string) => mirror.write((db) => void db.exec(sql));
   await mirror.write((db) => takeOn(db, 'branch'));
-  await exec("INSERT INTO link (one, line) VALUES (1, 'u')");
+  await exec("INSERT INTO _link (one, line) VALUES (1, 'u')");
   expect([await decide(), await decide(), waiting()]).toEqual([true, false, 0]);
-  await exec('INSERT INTO orders_away SELECT order_id FROM orders');
+  await exec('INSERT INTO _orders_away SELECT order_id FROM orders');
   expect([waiting(), await decide(), await decide(), waiting()]).toEqual([1, true, false, 0]);
-  await exec('DELETE FROM orders_away');
+  await exec('DELETE FROM _orders_away');
   expect([waiting(), await decide(), await decide(), waiting()]).toEqual([1, true, false, 0]);
   const told = mirror.read((db) => preparationsFrom(db, 'kitchen', 0, 10));
   expect(told.map(({ preparation: { event, reason } }) => [event, reason])).toEqual([
@@ -508,7 +509,7 @@ it('hooks skip and hooks send work on these events, too', async () => {
   expect(receiver.seqs().at(-1)).toBe(4);
   await until(() => statusOf1(daemon, settings) === 4);
   expect(
-    rig.rows("SELECT event FROM hook_deliveries WHERE taken = 1 AND event = 'order.prepare'"),
+    rig.rows("SELECT event FROM _hook_deliveries WHERE taken = 1 AND event = 'order.prepare'"),
   ).toHaveLength(1);
 });
 

@@ -149,7 +149,7 @@ it('a change is not sent before it is committed, and not at all when it is rolle
   onTestFinished(() => void other.close());
   for (const end of ['ROLLBACK', 'COMMIT']) {
     other.exec('BEGIN IMMEDIATE');
-    other.prepare("UPDATE outbox SET state = 'rejected' WHERE change_id = ?").run(changeId);
+    other.prepare("UPDATE _outbox SET state = 'rejected' WHERE change_id = ?").run(changeId);
     await rig.clock.advance(LOOK_EVERY_MS);
     expect(receiver.received).toEqual([]);
     other.exec(end);

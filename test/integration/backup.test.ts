@@ -264,7 +264,7 @@ describe('backup and restore', () => {
       await until('mirror and platform are equal', () => place.differences().length === 0);
       await until(
         'the catalogue is there',
-        () => ask<{ n: number }>('SELECT count(*) AS n FROM sweeps')[0]?.n === 2,
+        () => ask<{ n: number }>('SELECT count(*) AS n FROM _sweeps')[0]?.n === 2,
       );
       expect(await daemon.end('SIGTERM')).toBe(0);
       const set = await place.command('stock', 'set', '--external-id', 'A-1001-1', '--qty', '77');

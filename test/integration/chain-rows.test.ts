@@ -78,7 +78,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       control.setWebhook(null);
       const id = control.createOrder({ subsidiaryId: 'sub-1' }, { hidden: true }).internalOrderId;
       chain.acknowledge(b1, id);
-      const waiting = `SELECT branch FROM waiting_acks WHERE order_id = '${id}'`;
+      const waiting = `SELECT branch FROM _waiting_acks WHERE order_id = '${id}'`;
       const isWaiting = () => rowsOf(chain.hub.storage, waiting).length === 1;
       const booked = () =>
         rowsOf(chain.hub.storage, `SELECT source FROM order_acks WHERE order_id = '${id}'`);
@@ -134,16 +134,16 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       const [one, two] = [orderFor('sub-2'), orderFor('sub-2')];
       await chain.arrives(chain.hub, two);
       control.advanceOrder(one);
-      const unpublished = "SELECT 1 FROM feed WHERE branch = 'B2' AND published = 0";
+      const unpublished = "SELECT 1 FROM _feed WHERE branch = 'B2' AND published = 0";
       const steps = `SELECT 1 FROM order_events WHERE order_id = '${one}'`;
       await until('the hub has its steps', () => rowsOf(chain.hub.storage, steps).length === 2, 60_000);
       await until('the server has all', () => rowsOf(chain.hub.storage, unpublished).length === 0, 60_000);
       await restartHub(() => chain.letDaysPass(8));
-      expect(rowsOf(chain.hub.storage, "SELECT 1 FROM feed WHERE branch = 'B2'")).toEqual([]);
+      expect(rowsOf(chain.hub.storage, "SELECT 1 FROM _feed WHERE branch = 'B2'")).toEqual([]);
       await chain.start(b2);
       const three = orderFor('sub-2');
       for (const id of [one, two, three]) await arrives(b2, id);
-      const snapshots = "SELECT 1 FROM feed WHERE branch = 'B2' AND kind = 'snapshot-begin'";
+      const snapshots = "SELECT 1 FROM _feed WHERE branch = 'B2' AND kind = 'snapshot-begin'";
       expect(rowsOf(chain.hub.storage, snapshots)).toHaveLength(1);
       const doubled = 'SELECT order_id, status FROM order_events GROUP BY 1, 2 HAVING count(*) > 1';
       expect(rowsOf(b2.storage, doubled)).toEqual([]);
@@ -209,7 +209,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
   it(
     "a branch is closed: its orders are nobody's, nothing else is said of it, and an invitation opens it again",
     async () => {
-      const before = rowsOf(b2.storage, 'SELECT epoch FROM link');
+      const before = rowsOf(b2.storage, 'SELECT epoch FROM _link');
       expect(await chain.hub.command('branch', 'close', 'B2')).toMatchObject({ code: 0 });
       await until('it is refused', () => link(b2)?.state === 'failing', 60_000);
       const waiting = orderFor('sub-2');
@@ -220,7 +220,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       expect(await chain.joinAs({ ...b2, invitation: await chain.invite('B2') })).toMatchObject({ code: 0 });
       await chain.start(b2);
       await arrives(b2, waiting);
-      expect(rowsOf(b2.storage, 'SELECT epoch FROM link')).toEqual(before);
+      expect(rowsOf(b2.storage, 'SELECT epoch FROM _link')).toEqual(before);
     },
     limitMs(180_000),
   );
@@ -262,7 +262,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
   it(
     'a branch is renamed: nothing goes to the new name before a person says so, and then all is as it was',
     async () => {
-      const before = rowsOf<{ epoch: string }>(b2.storage, 'SELECT epoch FROM link')[0]?.epoch;
+      const before = rowsOf<{ epoch: string }>(b2.storage, 'SELECT epoch FROM _link')[0]?.epoch;
       const onto = await chain.hub.command('branch', 'rename', 'B2', 'B1');
       expect(onto).toMatchObject({ code: 2 });
       expect(onto.stderr).toMatch(/There is a branch B1 already; B2 keeps its name, and nothing was changed/);
@@ -278,7 +278,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       expect(renamed, renamed.stderr).toMatchObject({ code: 0 });
       await arrives(b2, waiting);
       await arrives(b2, orderFor('sub-2'));
-      expect(rowsOf<{ epoch: string }>(b2.storage, 'SELECT epoch FROM link')[0]?.epoch).toBe(before);
+      expect(rowsOf<{ epoch: string }>(b2.storage, 'SELECT epoch FROM _link')[0]?.epoch).toBe(before);
     },
     limitMs(180_000),
   );

@@ -47,7 +47,7 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
   const sent = stores.read(({ db }) =>
     db
       .prepare<[], { at: string; handedAt: string; branch: string; state: string }>(
-        'SELECT settled_at AS at, created_at AS handedAt, subsidiary_id AS branch, state FROM outbox WHERE attempts > 0 ORDER BY settled_at',
+        'SELECT settled_at AS at, created_at AS handedAt, subsidiary_id AS branch, state FROM _outbox WHERE attempts > 0 ORDER BY settled_at',
       )
       .all(),
   );

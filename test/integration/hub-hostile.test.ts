@@ -73,7 +73,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   }
 
   async function connectAsHub(): Promise<NatsConnection> {
-    const sql = 'SELECT keys FROM hub';
+    const sql = 'SELECT keys FROM _hub';
     const [{ keys } = { keys: '{}' }] = rowsOf<{ keys: string }>(hub.storage, sql, 'state.db');
     return connectAs('hub', (JSON.parse(keys) as { hub: string }).hub);
   }
@@ -190,8 +190,8 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
           if (message?.subject === 'd.B1') expect(message.header.get('Nats-Msg-Id')).toContain(':B1:');
         }
         const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
-        const published = "SELECT 1 FROM feed WHERE branch = 'B2' AND published = 0";
-        const isFed = `SELECT 1 FROM feed WHERE order_id = '${internalOrderId}'`;
+        const published = "SELECT 1 FROM _feed WHERE branch = 'B2' AND published = 0";
+        const isFed = `SELECT 1 FROM _feed WHERE order_id = '${internalOrderId}'`;
         await until('it is on the server', () => {
           return rowsOf(hub.storage, isFed).length === 1 && rowsOf(hub.storage, published).length === 0;
         });
@@ -293,7 +293,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   const liarsRows = () =>
     rowsOf<{ body: string; reference: string | null }>(
       hub.storage,
-      "SELECT body, reference FROM outbox WHERE source = 'branch'",
+      "SELECT body, reference FROM _outbox WHERE source = 'branch'",
     );
 
   it('names another in what it says, and is taken for itself', async () => {
@@ -335,7 +335,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     expect(JSON.parse(await ask('up.B2.changes', body))).toMatchObject({ upTo: 12 });
     const taken = rowsOf<{ qty: number }>(
       hub.storage,
-      "SELECT json_extract(body, '$.qty') AS qty FROM outbox WHERE source = 'branch' AND state <> 'rejected'",
+      "SELECT json_extract(body, '$.qty') AS qty FROM _outbox WHERE source = 'branch' AND state <> 'rejected'",
     );
     expect(taken.filter(({ qty }) => !(qty >= 0 && qty <= 1_000_000))).toEqual([]);
   });
@@ -374,7 +374,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     async () => {
       const calmMs = Math.max(await honestMs(), await honestMs());
       const beforeMib = hubMib();
-      const feedBefore = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
+      const feedBefore = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM _feed')[0]?.n ?? 0;
       const endMs = performance.now() + LIAR_SECONDS * 1_000;
       let sent = 0;
       let u = 12;
@@ -404,14 +404,14 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
       while (performance.now() < endMs - 500) waits.push(await honestMs());
       await lying;
       const afterMib = hubMib();
-      const feedAfter = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
+      const feedAfter = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM _feed')[0]?.n ?? 0;
       console.log(
         `liar: ${sent} questions in ${LIAR_SECONDS} s; an order at the honest branch ${Math.round(Math.max(...waits))} ms at worst of ${waits.length}, ${Math.round(calmMs)} ms in calm; hub ${Math.round(beforeMib)} MiB, then ${Math.round(afterMib)}; ${feedAfter - feedBefore} entries of the feed`,
       );
       expect(sent).toBeGreaterThan(LIAR_SECONDS * 1_000);
       expect(Math.max(...waits)).toBeLessThan(HONEST_MS_MAX);
       expect(afterMib - beforeMib).toBeLessThan(GROWN_MIB_MAX);
-      const waiting = "SELECT count(*) AS n FROM outbox WHERE source = 'branch' AND state = 'pending'";
+      const waiting = "SELECT count(*) AS n FROM _outbox WHERE source = 'branch' AND state = 'pending'";
       expect(rowsOf<{ n: number }>(hub.storage, waiting)[0]?.n).toBeLessThanOrEqual(WAITING_MAX);
       expect(feedAfter - feedBefore).toBeLessThan(5_000 + 330 * (LIAR_SECONDS + 5) + 1_000);
       const told = "SELECT message FROM alarms WHERE key = 'hub.misuse'";

@@ -76,7 +76,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       places[name] = place;
       daemons[name] = await chain.start(place);
     }
-    const isSwept = () => rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
+    const isSwept = () => rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM _sweeps')[0]?.n === 2;
     await until('the catalogue is there', isSwept, 60_000);
     // The tests begin after the first snapshot, because a snapshot, unlike callbacks, brings only each order's present
     // state.
@@ -120,7 +120,10 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       expect(await consumer.next({ expires: 10_000 })).not.toBeNull();
       await connection.close();
       const snapshots = () =>
-        rowsOf(hub.storage, "SELECT count(*) AS n FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'");
+        rowsOf(
+          hub.storage,
+          "SELECT count(*) AS n FROM _feed WHERE branch = 'B1' AND kind = 'snapshot-begin'",
+        );
       const before = snapshots();
       const { internalOrderId: second } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
       daemons.B1 = await chain.start(place);
@@ -236,7 +239,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     'takes a whole inventory of a branch, and a count by sku that names the branch, for the same stock',
     async () => {
       const { storage, env } = branch('B1');
-      const isWhole = () => rowsOf(storage, 'SELECT 1 FROM sweeps').length === 1;
+      const isWhole = () => rowsOf(storage, 'SELECT 1 FROM _sweeps').length === 1;
       await until('the branch knows that it has the catalogue', isWhole, 60_000);
       const { sku, externalId } = product('sub-1');
       const file = path.join(chain.directory, 'whole.csv');
@@ -250,7 +253,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       insert('B1', bySku, sku, 'by-sku-b1');
       await until('it is settled', () => outboxOf(storage, 'by-sku-b1')?.state === 'done');
       expect(hub.sandbox.control.stockOf(sku, 'sub-1')).toBe(18);
-      const targets = "SELECT DISTINCT target FROM outbox WHERE reference = 'by-sku-b1' OR source = 'cli'";
+      const targets = "SELECT DISTINCT target FROM _outbox WHERE reference = 'by-sku-b1' OR source = 'cli'";
       expect(rowsOf(storage, targets)).toEqual([{ target: `sku:${sku}@sub-1` }]);
       const safety = await runCommand(env, ['stock', 'safety', String(sku), '5']);
       expect(safety).toMatchObject({ code: 2, stdout: '' });

@@ -93,7 +93,7 @@ describe('an inbox in the hands of a POS', () => {
     const again = await run();
     await until('nothing waits', isQuiet);
     expect(onPlatform()).toBe(5);
-    await until('nothing is noted any more', () => mirror('SELECT * FROM hand_overs').length === 0);
+    await until('nothing is noted any more', () => mirror('SELECT * FROM _hand_overs').length === 0);
     expect(await again.end('SIGTERM')).toBe(0);
   });
 
@@ -228,7 +228,7 @@ describe('an inbox in the hands of a POS', () => {
       expect(taken?.n).toBe(inserted);
       await until(
         'nothing is remembered of what is gone',
-        () => mirror("SELECT * FROM seen WHERE kind = 'inbox-row'").length === 0,
+        () => mirror("SELECT * FROM _seen WHERE kind = 'inbox-row'").length === 0,
       );
       expect(control.violations()).toEqual([]);
       expect(control.deadRefreshUses()).toEqual([]);

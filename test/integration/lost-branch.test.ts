@@ -114,15 +114,15 @@ describe.skipIf(!hasNatsServer)('a branch whose machine is lost, and that is inv
   const unsentOf = ({ storage }: BranchPlace) => ({
     acks: new Set([
       ...strings(storage, 'SELECT order_id AS value FROM order_acks', 'inbox/inbox.db'),
-      ...strings(storage, 'SELECT order_id AS value FROM up_acks'),
-      ...strings(storage, "SELECT json_extract(body, '$.value') AS value FROM up_items WHERE kind = 'ack'"),
+      ...strings(storage, 'SELECT order_id AS value FROM _up_acks'),
+      ...strings(storage, "SELECT json_extract(body, '$.value') AS value FROM _up_items WHERE kind = 'ack'"),
     ]),
     counts: new Set([
       ...strings(storage, 'SELECT reference AS value FROM stock_changes', 'inbox/inbox.db'),
       ...strings(storage, "SELECT reference AS value FROM outbox WHERE state = 'pending'"),
       ...strings(
         storage,
-        "SELECT json_extract(body, '$.reference') AS value FROM up_items WHERE kind = 'stock'",
+        "SELECT json_extract(body, '$.reference') AS value FROM _up_items WHERE kind = 'stock'",
       ),
     ]),
   });
@@ -166,7 +166,7 @@ describe.skipIf(!hasNatsServer)('a branch whose machine is lost, and that is inv
       const joined = await chain.joinAs(next);
       expect(joined.code, joined.stderr).toBe(0);
       await chain.start(next);
-      const isSnapshotWritten = "SELECT 1 FROM feed_branches WHERE branch = 'B1' AND snapshot_stage IS NULL";
+      const isSnapshotWritten = "SELECT 1 FROM _feed_branches WHERE branch = 'B1' AND snapshot_stage IS NULL";
       const hasAll = () =>
         rowsOf(chain.hub.storage, isSnapshotWritten).length === 1 && chain.hasCaughtUp('B1', next);
       await until('it has all', hasAll, 120_000);

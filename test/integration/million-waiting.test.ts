@@ -10,7 +10,7 @@ it('with a million changes of 500 branches waiting a call is filled in milliseco
   out.db.pragma('synchronous = OFF');
   out.db.exec(`
     WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
-    INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq, basis,
+    INSERT INTO _outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq, basis,
       sku, subsidiary_id, branch, source, version)
     SELECT i, 'stock', 'sku:' || (i / 500) || '@s' || (i % 500), 'sku:' || (i / 500) || '@s' || (i % 500),
       '{"externalId":"E' || (i / 500) || '","subsidiaryId":"s' || (i % 500) || '","qty":3}', 'qty', 'pending',

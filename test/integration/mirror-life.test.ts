@@ -102,7 +102,7 @@ describe.skipIf(!isRoot)('a POS under another Unix user', () => {
     killed.kill('SIGKILL');
     await ended(killed);
     expect(JSON.parse(readAsPos(path, seqs)).length).toBeGreaterThanOrEqual(numbers.at(-1)!);
-    expect(() => readAsPos(path, 'DELETE FROM orders RETURNING 1')).toThrow();
+    expect(() => readAsPos(path, 'DELETE FROM _orders RETURNING 1')).toThrow();
 
     const { mirror: again } = openTestMirror({ path });
     await receive(again, sampleNotification(999));
@@ -165,7 +165,7 @@ describe('the files', () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, sampleNotification(1));
     await mirror.write((db) =>
-      db.prepare("INSERT INTO schema_migrations (name) VALUES ('9999-from-the-future')").run(),
+      db.prepare("INSERT INTO _schema_migrations (name) VALUES ('9999-from-the-future')").run(),
     );
     await mirror.close();
     const files = () =>

@@ -87,7 +87,7 @@ describe.skipIf(!canChangeUser)('a POS of another Unix user that speaks only SQL
 
     const refused = pos('inbox/inbox.db', 'INSERT INTO stock_changes (qty) VALUES (-1)', 'write');
     expect(refused).toMatch(/CHECK constraint failed: (give external_id or sku|qty must be)/);
-    for (const sql of ['DELETE FROM orders', 'UPDATE stocks SET qty = 0', 'DROP TABLE outbox']) {
+    for (const sql of ['DELETE FROM _orders', 'UPDATE _stocks SET qty = 0', 'DROP TABLE _outbox']) {
       expect(pos('mirror.db', sql, 'write')).toContain('readonly');
     }
     for (const mode of ['read', 'write'] as const) {

@@ -78,7 +78,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     for (const name of ['B1', 'B2']) branches.push(await chain.join(name));
     for (const branch of branches) daemons.push(await chain.start(branch));
     const isSwept = () =>
-      rowsOf<{ n: number }>(chain.hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
+      rowsOf<{ n: number }>(chain.hub.storage, 'SELECT count(*) AS n FROM _sweeps')[0]?.n === 2;
     await until('the catalogue is there', isSwept, 60_000);
   }, limitMs(180_000));
 
@@ -102,7 +102,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
       expect(JSON.parse(backedUp.stdout)).toMatchObject({ branches: 2, hasTokens: words.length > 0 });
       const since = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' }).internalOrderId;
       await until('an order since is there', () => ordersOf(two.storage).includes(since), 30_000);
-      const epoch = () => rowsOf<{ epoch: string }>(one.storage, 'SELECT epoch FROM link')[0]?.epoch;
+      const epoch = () => rowsOf<{ epoch: string }>(one.storage, 'SELECT epoch FROM _link')[0]?.epoch;
       const before = epoch();
       await lose({ withServer });
       const reference = `while-lost-${words.length}-${withServer}`;

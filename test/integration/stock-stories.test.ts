@@ -43,7 +43,7 @@ async function openShop({
       await rig.clock.advance(2_000);
       const [row] = rig.rows<{ waiting: number }>(
         `SELECT (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending') AND held_guard IS NULL)
-           + (SELECT count(*) FROM stock_counts WHERE dirty = 1 AND counted_version > refused_version)
+           + (SELECT count(*) FROM _stock_counts WHERE dirty = 1 AND counted_version > refused_version)
            + (SELECT count(*) FROM order_events WHERE seq > (SELECT value FROM marks WHERE name = 'ledger.seen')) AS waiting`,
       );
       quiet = row?.waiting === 0 ? quiet + 1 : 0;
@@ -123,7 +123,7 @@ async function openShop({
     /** Returns the quantities that the platform accepted, in the order of the changes. */
     sent: () =>
       rig.rows<{ qty: number }>(
-        "SELECT sent_qty AS qty FROM outbox WHERE kind = 'stock' AND state = 'done' AND sent_qty IS NOT NULL ORDER BY change_id",
+        "SELECT sent_qty AS qty FROM _outbox WHERE kind = 'stock' AND state = 'done' AND sent_qty IS NOT NULL ORDER BY change_id",
       ),
   };
 }

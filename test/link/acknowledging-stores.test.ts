@@ -41,7 +41,7 @@ it('a branch that only reads orders lets none of them wait, whatever another one
     { order_id: idOf(5) },
   ]);
   // B1's acknowledged orders are deleted, but the record that B1 acknowledges is kept.
-  expect(hub.rows("SELECT name AS store FROM seen WHERE kind = 'acknowledging-store'")).toEqual([
+  expect(hub.rows("SELECT name AS store FROM _seen WHERE kind = 'acknowledging-store'")).toEqual([
     { store: 'B1' },
   ]);
 });

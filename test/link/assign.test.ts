@@ -116,7 +116,7 @@ describe('orders that name no known branch', () => {
     await settle();
     // The order's store now belongs to B2, whose snapshot must not contain the order.
     await hub.services.mirror.write((db) =>
-      db.prepare("INSERT INTO feed_stores (store_id, branch) VALUES ('B9', 'B2')").run(),
+      db.prepare("INSERT INTO _feed_stores (store_id, branch) VALUES ('B9', 'B2')").run(),
     );
     await other.stop();
     other.loseMirror();
@@ -219,10 +219,10 @@ describe('open orders of a branch that the configuration does not have any more'
     ]);
     expect(hub.services.mirror.read(unassigned).orders).toBe(0);
     // After a restart there is nothing new to send.
-    const said = hub.rows('SELECT count(*) AS n FROM feed');
+    const said = hub.rows('SELECT count(*) AS n FROM _feed');
     await hub.stop();
     await hub.start();
-    expect(hub.rows('SELECT count(*) AS n FROM feed')).toEqual(said);
+    expect(hub.rows('SELECT count(*) AS n FROM _feed')).toEqual(said);
     await hub.order(2, 'B2', 'payment-approved');
     await settle();
     expect(back.rows(STEPS).slice(5)).toEqual([{ order_id: idOf(2), status: 'payment-approved' }]);

@@ -58,7 +58,7 @@ async function expectLikeSingle({ branches }: Chain, records: readonly ProductRe
   }
 }
 
-const CATALOG = "SELECT branch, n FROM feed WHERE kind = 'catalog' ORDER BY feed_id";
+const CATALOG = "SELECT branch, n FROM _feed WHERE kind = 'catalog' ORDER BY feed_id";
 
 describe('the catalogue of a branch', () => {
   it('is what a single store has: its products, its stocks and ids, and of no other branch', async () => {
@@ -93,7 +93,7 @@ describe('the catalogue of a branch', () => {
     );
     expect(accepted?.state).toBe('pending');
     await chain.settle();
-    expect(chain.hub.rows('SELECT body, sku, subsidiary_id FROM outbox')).toEqual([
+    expect(chain.hub.rows('SELECT body, sku, subsidiary_id FROM _outbox')).toEqual([
       { body: '{"externalId":"B","subsidiaryId":"sub-1","qty":8}', sku: '11', subsidiary_id: 'sub-1' },
     ]);
   });
@@ -105,10 +105,10 @@ describe('the catalogue of a branch', () => {
     await chain.settle();
     const written = () => hub.rows<{ branch: string }>(CATALOG).map(({ branch }) => branch);
     const before = written().length;
-    const news = hub.rows('SELECT * FROM catalog_news');
+    const news = hub.rows('SELECT * FROM _catalog_news');
     await hub.sweep([TEA, CAKE, BREAD]);
     await chain.settle();
-    expect(hub.rows('SELECT * FROM catalog_news')).toEqual(news);
+    expect(hub.rows('SELECT * FROM _catalog_news')).toEqual(news);
     expect(written()).toHaveLength(before);
 
     const sold = product('p3', 'Bread', [{ sku: '30', stocks: { 'sub-1': ['D', 4], 'sub-2': ['E', 9] } }]);
@@ -154,7 +154,7 @@ describe('the catalogue of a branch', () => {
     await chain.hub.sweep([TEA]);
     await chain.settle();
     await chain.hub.services.mirror.write((db) =>
-      db.prepare("UPDATE stocks SET qty = 41 WHERE sku = '11' AND subsidiary_id = 'sub-1'").run(),
+      db.prepare("UPDATE _stocks SET qty = 41 WHERE sku = '11' AND subsidiary_id = 'sub-1'").run(),
     );
     await chain.settle();
     expect(chain.branches[0].rows("SELECT qty FROM stocks WHERE sku = '11'")).toEqual([{ qty: 41 }]);
@@ -222,9 +222,9 @@ describe('the catalogue of a branch', () => {
     await settle();
     const [branch] = branches;
     await branch.services.mirror.write((db) =>
-      db.exec(`DELETE FROM link; UPDATE marks SET value = 1 WHERE name = 'push';
-        UPDATE products SET pushed_mark = 1; UPDATE skus SET pushed_mark = 1; UPDATE stocks SET pushed_mark = 1;
-        INSERT INTO branch_products (branch, product_id, digest) SELECT 'sub-1', product_id, 'old' FROM products`),
+      db.exec(`DELETE FROM _link; UPDATE marks SET value = 1 WHERE name = 'push';
+        UPDATE _products SET pushed_mark = 1; UPDATE _skus SET pushed_mark = 1; UPDATE _stocks SET pushed_mark = 1;
+        INSERT INTO _branch_products (branch, product_id, digest) SELECT 'sub-1', product_id, 'old' FROM _products`),
     );
     await branch.stop();
     await branch.start();
@@ -285,7 +285,7 @@ describe('the catalogue of a branch', () => {
         skus.map((sku) => ({ sku, stocks: { 'sub-1': [`L${sku}`, 1] } })),
       );
     });
-    const pages = () => hub.rows("SELECT n FROM feed WHERE branch = 'B1' AND kind = 'catalog'").length;
+    const pages = () => hub.rows("SELECT n FROM _feed WHERE branch = 'B1' AND kind = 'catalog'").length;
     const before = pages();
     await hub.sweep(large);
     await settle();
@@ -299,14 +299,14 @@ describe('the catalogue of a branch', () => {
     await hub.sweep([TEA]);
     await settle();
     const [branch] = branches;
-    const [place] = branch.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link');
+    const [place] = branch.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM _link');
     const { epoch, mark } = place ?? { epoch: '', mark: 0 };
     const bad: DownMessage = { branch: 'B1', epoch, n: mark + 1, kind: 'catalog', body: '{"products":[{}]}' };
     await branch.follower.take([bad]);
     expect(branch.rows('SELECT source, reason FROM quarantine')).toEqual([
       { source: 'catalog', reason: `Entry ${mark + 1} of the hub (catalog) could not be applied.` },
     ]);
-    expect(branch.rows('SELECT mark FROM link')).toEqual([{ mark: mark + 1 }]);
+    expect(branch.rows('SELECT mark FROM _link')).toEqual([{ mark: mark + 1 }]);
     await branch.follower.hello();
     const [b1] = hub.services.state.hub.branches();
     expect(b1?.report).toMatchObject({ quarantined: 1 });

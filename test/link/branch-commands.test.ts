@@ -137,9 +137,9 @@ it('knows that the catalogue is whole by the word of the hub, and confirms no qu
   expect(isComplete()).toBe(false);
   await settle();
   expect(isComplete()).toBe(true);
-  const read = 'SELECT subsidiary_id AS id, as_of_seq AS seq FROM sweeps';
+  const read = 'SELECT subsidiary_id AS id, as_of_seq AS seq FROM _sweeps';
   expect(branch.rows(read)).toEqual([{ id: null, seq: 0 }]);
-  expect(branch.rows('SELECT DISTINCT confirmed_seq AS seq FROM stock_beliefs')).toEqual([{ seq: 0 }]);
+  expect(branch.rows('SELECT DISTINCT confirmed_seq AS seq FROM _stock_beliefs')).toEqual([{ seq: 0 }]);
   // This backup of the branch is restored below.
   const backup = `${branch.mirrorFile}.backup`;
   branch.services.mirror.read((db) => db.prepare('VACUUM INTO ?').run(backup));

@@ -145,7 +145,7 @@ describe('the board of branches', () => {
     await chain.branches[0].count('A', 3, 'first');
     await chain.settle();
     await chain.hub.services.mirror.write((db) =>
-      db.prepare("UPDATE outbox SET held_guard = 'zero-items' WHERE state = 'pending'").run(),
+      db.prepare("UPDATE _outbox SET held_guard = 'zero-items' WHERE state = 'pending'").run(),
     );
     expect(of(chain, 'B1')).toMatchObject({ level: 'amber', reason: 'outbox.held', held: 1 });
     expect(of(chain, 'B1')?.command).toMatch(/outbox list --state held$/);

@@ -72,7 +72,7 @@ describe('what goes down', () => {
     expectSame(chain, branches[0]);
     expect(branches[0].rows('SELECT seq FROM order_events')).toHaveLength(4);
     const numbers = hub
-      .rows<{ n: number }>("SELECT n FROM feed WHERE branch = 'B1' ORDER BY n")
+      .rows<{ n: number }>("SELECT n FROM _feed WHERE branch = 'B1' ORDER BY n")
       .map(({ n }) => n);
     expect(numbers).toEqual(numbers.map((_, i) => i + 1));
   });
@@ -101,7 +101,7 @@ describe('what goes down', () => {
     const { clock, hub, branches, settle } = chain;
     await settle();
     const [branch] = branches;
-    const snapshots = "SELECT count(*) AS n FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'";
+    const snapshots = "SELECT count(*) AS n FROM _feed WHERE branch = 'B1' AND kind = 'snapshot-begin'";
     const before = hub.rows(snapshots);
     for (const number of [1, 2, 3]) await hub.order(number, 'B1');
     const entries = hub.services.mirror.read((db) => unpublished(db, 10).map((entry) => composed(db, entry)));
@@ -191,11 +191,11 @@ describe('what goes down', () => {
     await hub.order(7, 'B1', 'payment-approved');
     await hub.order(515, 'B1', 'payment-approved');
     await hub.order(515, 'B1', 'dispatched');
-    const [written] = hub.rows<{ n: number }>('SELECT count(*) AS n FROM feed WHERE n > 521');
+    const [written] = hub.rows<{ n: number }>('SELECT count(*) AS n FROM _feed WHERE n > 521');
     expect(written?.n).toBe(503);
     await settle();
     expectSame(chain, branch);
-    expect(branch.rows('SELECT * FROM held_notifications')).toEqual([]);
+    expect(branch.rows('SELECT * FROM _held_notifications')).toEqual([]);
     const steps = 'SELECT status FROM order_events WHERE order_id = ? ORDER BY seq';
     expect(branch.rows(steps, idOf(7))).toEqual([{ status: 'payment-approved' }]);
     expect(branch.rows(steps, idOf(515))).toEqual([{ status: 'payment-approved' }, { status: 'dispatched' }]);
@@ -208,7 +208,7 @@ describe('what goes down', () => {
     await settle();
     expect(hub.orders()).toHaveLength(1);
     expect(branches.flatMap((branch) => branch.orders())).toEqual([]);
-    expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([{ order_id: idOf(1) }]);
+    expect(hub.rows('SELECT order_id FROM _unassigned_orders')).toEqual([{ order_id: idOf(1) }]);
   });
 
   it('leaves nothing of a customer who was forgotten, in the feed and at the branch', async () => {
@@ -221,14 +221,14 @@ describe('what goes down', () => {
     await hub.services.mirror.write((db) =>
       forgetCustomer(db, idOf(1), spellings, '2026-03-01T00:00:00.000Z'),
     );
-    const named = "SELECT count(*) AS n FROM feed WHERE instr(body, 'ana@example.com') > 0";
+    const named = "SELECT count(*) AS n FROM _feed WHERE instr(body, 'ana@example.com') > 0";
     expect(hub.rows(named)).toEqual([{ n: 0 }]);
     await settle();
     const [branch] = branches;
     expect(branch.rows('SELECT status, customer_email, customer_first_name FROM orders')).toEqual([
       { status: 'dispatched', customer_email: null, customer_first_name: null },
     ]);
-    const payloads = "SELECT count(*) AS n FROM order_payloads WHERE instr(payload, 'ana@example.com') > 0";
+    const payloads = "SELECT count(*) AS n FROM _order_payloads WHERE instr(payload, 'ana@example.com') > 0";
     expect(branch.rows(payloads)).toEqual([{ n: 0 }]);
   });
 
@@ -242,7 +242,7 @@ describe('what goes down', () => {
     // Adds the order to the branch's feed once more. The hub sends it only after the customer was removed.
     await hub.services.mirror.write((db) => {
       const body = JSON.parse(
-        db.prepare("SELECT body FROM feed WHERE kind = 'order' AND branch = 'B1'").pluck().get() as string,
+        db.prepare("SELECT body FROM _feed WHERE kind = 'order' AND branch = 'B1'").pluck().get() as string,
       ) as SentOrder;
       addToFeed(db, 'B1', 'order', body, { at: body.observedAt, orderId: idOf(1) });
     });
@@ -259,11 +259,11 @@ describe('what goes down', () => {
     await settle();
     const [branch] = branches;
     const [{ epoch, mark } = { epoch: '', mark: 0 }] = branch.rows<{ epoch: string; mark: number }>(
-      'SELECT epoch, mark FROM link',
+      'SELECT epoch, mark FROM _link',
     );
     const bad: DownMessage = { branch: 'B1', epoch, n: mark + 1, kind: 'order', body: '{"reading":{}}' };
     await branch.follower.take([bad]);
-    expect(branch.rows('SELECT mark FROM link')).toEqual([{ mark: mark + 1 }]);
+    expect(branch.rows('SELECT mark FROM _link')).toEqual([{ mark: mark + 1 }]);
     expect(branch.rows('SELECT reason FROM quarantine')).toEqual([
       { reason: `Entry ${mark + 1} of the hub (order) could not be applied.` },
     ]);
@@ -278,7 +278,7 @@ describe('a branch that says hello', () => {
       epoch: string;
       mark: number;
       line: string;
-    }>('SELECT epoch, mark, line FROM link');
+    }>('SELECT epoch, mark, line FROM _link');
     const hello = (more: object) => {
       const body = helloOf({ instance: 'liar', epoch, mark, line, ...more });
       return chain.hub.hub.answer('B2', 'hello', Buffer.from(JSON.stringify(body)));
@@ -291,10 +291,10 @@ describe('a branch that says hello', () => {
     const { hub, branches, hello, settle } = await saying();
     await hub.order(1, 'B1');
     await settle();
-    const place = () => branches[0].rows('SELECT epoch, mark FROM link');
+    const place = () => branches[0].rows('SELECT epoch, mark FROM _link');
     const lives = () =>
       hub.rows<{ hub: string; own: string | null }>(
-        "SELECT h.epoch AS hub, b.epoch AS own FROM hub h, feed_branches b WHERE branch = 'B2'",
+        "SELECT h.epoch AS hub, b.epoch AS own FROM _hub h, _feed_branches b WHERE branch = 'B2'",
       )[0];
     const before = { place: place(), hub: lives()?.hub };
     for (let times = 0; times < 30; times++)
@@ -304,7 +304,7 @@ describe('a branch that says hello', () => {
     await hub.publish();
     await branches[0].follow();
     expect(place()).toEqual(before.place);
-    expect(hub.rows("SELECT 1 FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'")).toHaveLength(1);
+    expect(hub.rows("SELECT 1 FROM _feed WHERE branch = 'B1' AND kind = 'snapshot-begin'")).toHaveLength(1);
     await hub.hub.check();
     expect(hub.services.mirror.health.raised().find(({ key }) => key === 'hub.misuse')?.message).toMatch(
       /^Branch B2 says/,
@@ -322,14 +322,14 @@ describe('a branch that says hello', () => {
     const { hub, branches, hello, settle } = await saying();
     await hub.order(1, 'B1');
     await settle();
-    const epoch = () => hub.rows<{ epoch: string }>('SELECT epoch FROM hub')[0]?.epoch;
+    const epoch = () => hub.rows<{ epoch: string }>('SELECT epoch FROM _hub')[0]?.epoch;
     const before = epoch();
     await hello({ mark: 1e9 });
     expect(epoch()).toBe(before);
-    await branches[0].services.mirror.write((db) => db.exec('UPDATE link SET mark = 1000'));
+    await branches[0].services.mirror.write((db) => db.exec('UPDATE _link SET mark = 1000'));
     await branches[0].follower.hello();
     expect(epoch()).not.toBe(before);
-    expect(hub.rows('SELECT 1 FROM feed_branches WHERE epoch IS NOT NULL')).toEqual([]);
+    expect(hub.rows('SELECT 1 FROM _feed_branches WHERE epoch IS NOT NULL')).toEqual([]);
     await branches[1].stop();
     await branches[1].start();
     await settle();
@@ -340,7 +340,7 @@ describe('a branch that says hello', () => {
     const { hub, branches, hello, settle } = await saying();
     await hub.order(1, 'B2');
     await settle();
-    const known = () => hub.rows("SELECT seq, leased_seq FROM feed_branches WHERE branch = 'B2'");
+    const known = () => hub.rows("SELECT seq, leased_seq FROM _feed_branches WHERE branch = 'B2'");
     const before = known();
     for (const seq of [2 ** 53 - 1, 2 ** 40 + 1, 2 ** 39]) {
       const answer = JSON.parse((await hello({ seq })) ?? '') as { refused?: { code: string } };
@@ -358,13 +358,13 @@ describe('a branch that says hello', () => {
     // A forged snapshot does not make the branch follow another epoch.
     const message = { branch: 'B2', epoch: 'other', n: 2 ** 53 - 1, kind: 'snapshot-begin', body: '{}' };
     await branches[1].follower.take([message]);
-    expect(branches[1].rows<{ epoch: string }>('SELECT epoch FROM link')[0]?.epoch).not.toBe('other');
+    expect(branches[1].rows<{ epoch: string }>('SELECT epoch FROM _link')[0]?.epoch).not.toBe('other');
   });
 
   it('on a new line each time gets a few snapshots a minute', async () => {
     const { clock, hello, count } = await saying();
     const snapshots = () =>
-      count("SELECT count(*) AS n FROM feed WHERE branch = 'B2' AND kind = 'snapshot-begin'");
+      count("SELECT count(*) AS n FROM _feed WHERE branch = 'B2' AND kind = 'snapshot-begin'");
     const before = snapshots();
     for (let times = 0; times < 50; times++) await hello({ epoch: null, mark: 0, line: `line-${times}` });
     expect(snapshots() - before).toBeLessThanOrEqual(10);
@@ -402,7 +402,7 @@ describe('what goes up', () => {
     for (let qty = 0; qty < 50; qty++) await branch.count(`P${qty % 2}`, qty, `count-${qty}`);
     await settle();
     const got = hub.rows(`SELECT json_extract(body, '$.externalId') AS id, json_extract(body, '$.qty') AS qty,
-      json_extract(body, '$.subsidiaryId') AS branch, state FROM outbox ORDER BY id`);
+      json_extract(body, '$.subsidiaryId') AS branch, state FROM _outbox ORDER BY id`);
     expect(got).toEqual([
       { id: 'P0', qty: 48, branch: 'sub-1', state: 'pending' },
       { id: 'P1', qty: 49, branch: 'sub-1', state: 'pending' },
@@ -464,7 +464,7 @@ describe('what goes up', () => {
     expect(waiting()).toEqual([{ n: 2 }]);
 
     await hub.services.mirror.write((db) =>
-      db.prepare("UPDATE outbox SET state = 'done', settled_at = created_at WHERE reference IS NULL").run(),
+      db.prepare("UPDATE _outbox SET state = 'done', settled_at = created_at WHERE reference IS NULL").run(),
     );
     await clock.advance(5_000);
     await settle();
@@ -490,7 +490,7 @@ describe('what goes up', () => {
     await hub.services.mirror.write((db) =>
       db
         .prepare(
-          "UPDATE outbox SET state = 'rejected', message = 'No such product.', settled_at = '2026-01-01'",
+          "UPDATE _outbox SET state = 'rejected', message = 'No such product.', settled_at = '2026-01-01'",
         )
         .run(),
     );
@@ -592,7 +592,7 @@ describe('what goes up', () => {
     expect(hub.rows('SELECT order_id, source FROM order_acks')).toEqual([
       { order_id: idOf(1), source: 'branch' },
     ]);
-    expect(hub.rows('SELECT order_id FROM waiting_acks')).toEqual([{ order_id: idOf(3) }]);
+    expect(hub.rows('SELECT order_id FROM _waiting_acks')).toEqual([{ order_id: idOf(3) }]);
     expect(branch.rows('SELECT order_id, message FROM refused_acks')).toEqual([
       { order_id: idOf(2), message: `Order ${idOf(2)} is of another branch.` },
     ]);

@@ -45,7 +45,7 @@ it('a new branch numbers its events far above those of the hub, and knows what i
     { without: '[2]' },
   ]);
   // Nothing of it goes up again, and the hub has what it had.
-  expect(branch.rows('SELECT order_id FROM up_acks UNION SELECT body FROM up_items')).toEqual([]);
+  expect(branch.rows('SELECT order_id FROM _up_acks UNION SELECT body FROM _up_items')).toEqual([]);
   expect(ackedAtHub(hub)).toEqual(before);
 
   // The POS goes on: it acknowledges the rest.

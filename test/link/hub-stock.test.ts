@@ -26,7 +26,7 @@ async function send({ services }: HubStore): Promise<Record<string, number>> {
 }
 
 const holding = (hub: HubStore) =>
-  hub.rows<{ branch: string }>("SELECT name AS branch FROM seen WHERE kind = 'holding-branch' ORDER BY 1");
+  hub.rows<{ branch: string }>("SELECT name AS branch FROM _seen WHERE kind = 'holding-branch' ORDER BY 1");
 
 async function orderOfEach({ hub, settle, clock }: Chain, first: number): Promise<void> {
   const createdAt = new Date(clock.nowMs()).toISOString();
@@ -159,7 +159,7 @@ it('a hub takes a count that came late as made when its branch was handed it', a
   await one.count('P1', 7, 'ahead');
   await one.services.mirror.write(
     (db) =>
-      void db.exec("UPDATE outbox SET handed_at = '2999-01-01T00:00:00.000Z' WHERE reference = 'ahead'"),
+      void db.exec("UPDATE _outbox SET handed_at = '2999-01-01T00:00:00.000Z' WHERE reference = 'ahead'"),
   );
   await settle();
   await clock.advance(1_000);
@@ -222,7 +222,7 @@ it('a hub moves a count of a branch with the id, and leaves one by sku with the 
   await settle();
   await send(hub);
   const counts = () =>
-    hub.rows("SELECT sku, counted_qty AS qty FROM stock_counts WHERE subsidiary_id = 'sub-1' ORDER BY sku");
+    hub.rows("SELECT sku, counted_qty AS qty FROM _stock_counts WHERE subsidiary_id = 'sub-1' ORDER BY sku");
   expect(counts()).toEqual([
     { sku: '10', qty: 20 },
     { sku: '11', qty: 7 },
@@ -263,7 +263,7 @@ it('a hub says to the branch why it refuses lines that an edit renumbered', asyn
   await orderOfEach(chain, 1);
   await one.services.outbox.acknowledge([{ orderId: idOf(1), without: [2] }], 'http');
   await hub.services.stores.write(({ db }) =>
-    db.prepare('UPDATE orders SET numbers_seq = 1000 WHERE order_id = ?').run(idOf(1)),
+    db.prepare('UPDATE _orders SET numbers_seq = 1000 WHERE order_id = ?').run(idOf(1)),
   );
   await settle();
   expect(hub.rows('SELECT without FROM order_acks')).toEqual([]);
@@ -302,8 +302,8 @@ it('a new machine of a lost branch has what the lost one acknowledged, and hands
     { order_id: idOf(11) },
     { order_id: idOf(31), acked_at: null },
   ]);
-  expect(machine.rows('SELECT order_id FROM up_acks')).toEqual([]);
-  expect(machine.rows('SELECT u FROM up_items')).toEqual([]);
+  expect(machine.rows('SELECT order_id FROM _up_acks')).toEqual([]);
+  expect(machine.rows('SELECT u FROM _up_items')).toEqual([]);
   // The rest of the lines is acknowledged on the new machine.
   const [rest] = await machine.services.outbox.acknowledge([idOf(11)], 'http');
   expect(rest?.state).toBe('new');

@@ -25,7 +25,7 @@ const isQuiet = async (count: number) => {
     for (const file of files) file.close();
   });
   const versions = () => files.map((file) => Number(file.pragma('data_version', { simple: true })));
-  const epoch = hub.rows<{ epoch: string }>('SELECT epoch FROM hub')[0]?.epoch ?? '';
+  const epoch = hub.rows<{ epoch: string }>('SELECT epoch FROM _hub')[0]?.epoch ?? '';
   const places = new Map(names.map((name) => [name, { mark: 0, isStart: true }]));
   const hello = async (branch: string) => {
     const place = places.get(branch) ?? { mark: 0, isStart: true };

@@ -87,7 +87,7 @@ it('a branch that stopped in an orderly way goes on with the next number, one th
   await settle();
   expect(newest()).toBe(first + 1);
   const [{ leased } = { leased: 0 }] = hub.rows<{ leased: number }>(
-    "SELECT leased_seq AS leased FROM feed_branches WHERE branch = 'B1'",
+    "SELECT leased_seq AS leased FROM _feed_branches WHERE branch = 'B1'",
   );
   await branch.stop();
   await branch.start();
@@ -101,7 +101,7 @@ it('a branch that gets more orders than it has numbers asks for more, and takes 
   const [branch] = branches;
   await settle();
   await hub.services.mirror.write((db) =>
-    db.exec("UPDATE feed_branches SET leased_seq = 3 WHERE branch = 'B1'"),
+    db.exec("UPDATE _feed_branches SET leased_seq = 3 WHERE branch = 'B1'"),
   );
   await branch.stop();
   await branch.start();

@@ -48,7 +48,7 @@ describe('a hub that is restored from a backup', () => {
     for (const number of [1, 2]) await hub.order(number, number === 1 ? 'B1' : 'B2');
     await settle();
     const file = await backUp(hub);
-    const before = hub.rows('SELECT epoch FROM hub');
+    const before = hub.rows('SELECT epoch FROM _hub');
     for (const number of [3, 4]) await hub.order(number, number === 3 ? 'B1' : 'B2');
     await settle();
     await branches[0].services.stores.write(({ reservations }) =>
@@ -58,7 +58,7 @@ describe('a hub that is restored from a backup', () => {
     await restore(chain, file);
     expect(hub.rows('SELECT order_id FROM orders')).toHaveLength(2);
     await hub.start();
-    expect(hub.rows('SELECT epoch FROM hub')).not.toEqual(before);
+    expect(hub.rows('SELECT epoch FROM _hub')).not.toEqual(before);
     // The platform's poll brings orders 3 and 4 again, and order 5 is new.
     for (const number of [3, 4, 5]) await hub.order(number, number === 4 ? 'B2' : 'B1');
     await settle();
@@ -69,7 +69,7 @@ describe('a hub that is restored from a backup', () => {
     expect(hub.rows('SELECT order_id, source FROM order_acks')).toEqual([
       { order_id: idOf(3), source: 'branch' },
     ]);
-    const snapshots = "SELECT branch FROM feed WHERE kind = 'snapshot-begin' ORDER BY branch";
+    const snapshots = "SELECT branch FROM _feed WHERE kind = 'snapshot-begin' ORDER BY branch";
     expect(new Set(hub.rows<{ branch: string }>(snapshots).map(({ branch }) => branch))).toEqual(
       new Set(['B1', 'B2']),
     );
@@ -92,7 +92,7 @@ describe('a hub that is restored from a backup', () => {
     await restore(chain, file);
     await hub.start();
     // The branch must not mistake a snapshot of an earlier epoch for a snapshot of the new epoch.
-    const place = () => branch.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link')[0];
+    const place = () => branch.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM _link')[0];
     const before = place();
     await hub.publish();
     await branch.follow();
@@ -121,16 +121,16 @@ describe('a hub that is restored from a backup', () => {
     expect(hub.rows(known)).toHaveLength(2);
     // A branch's report about an order that it never had is ignored.
     await branches[1].services.mirror.write((db) =>
-      db.prepare('INSERT INTO forgotten_up (order_id) VALUES (?)').run(idOf(1)),
+      db.prepare('INSERT INTO _forgotten_up (order_id) VALUES (?)').run(idOf(1)),
     );
     await settle([branches[1]]);
     expect(hub.rows(known)).toHaveLength(2);
     await settle();
     expect(hub.rows(known)).toEqual([{ order_id: idOf(2) }]);
-    expect(hub.rows("SELECT subject, detail FROM audit WHERE action = 'order.forget'")).toEqual([
+    expect(hub.rows("SELECT subject, detail FROM _audit WHERE action = 'order.forget'")).toEqual([
       { subject: `order ${idOf(1)}`, detail: 'Forgotten before the restore, as branch B1 knows.' },
     ]);
-    for (const branch of branches) expect(branch.rows('SELECT * FROM forgotten_up')).toEqual([]);
+    for (const branch of branches) expect(branch.rows('SELECT * FROM _forgotten_up')).toEqual([]);
     expect(branches[0].rows(known)).toEqual([]);
   });
 
@@ -140,7 +140,7 @@ describe('a hub that is restored from a backup', () => {
     await hub.order(1, 'B1', 'delivered');
     await settle();
     await branches[0].services.mirror.write((db) =>
-      db.prepare('INSERT INTO forgotten_up (order_id) VALUES (?)').run(idOf(1)),
+      db.prepare('INSERT INTO _forgotten_up (order_id) VALUES (?)').run(idOf(1)),
     );
     await settle();
     expect(hub.rows('SELECT 1 FROM orders WHERE customer_email IS NOT NULL')).toHaveLength(1);
@@ -158,7 +158,7 @@ describe('a hub that is restored from a backup', () => {
     await branch.count('P1', 7, 'newer');
     await settle();
     await hub.services.mirror.write((db) =>
-      db.prepare("UPDATE outbox SET state = 'done', settled_at = '2026-01-01'").run(),
+      db.prepare("UPDATE _outbox SET state = 'done', settled_at = '2026-01-01'").run(),
     );
     await settle();
     await branch.count('P2', 9, 'unanswered');
@@ -179,7 +179,7 @@ describe('a hub that is restored from a backup', () => {
     ]);
     await hub.services.mirror.write((db) =>
       db
-        .prepare("UPDATE outbox SET state = 'done', settled_at = '2026-01-01' WHERE held_guard IS NULL")
+        .prepare("UPDATE _outbox SET state = 'done', settled_at = '2026-01-01' WHERE held_guard IS NULL")
         .run(),
     );
     await settle();
@@ -220,7 +220,7 @@ describe('a hub that is restored from a backup', () => {
     const keys = { hub: 'SUHUB', system: 'SUSYS', storage: 'f00d' };
     hub.services.state.hub.keepKeys(keys);
     const file = await backUp(hub, true);
-    expect(hub.rows("SELECT who, action, subject, detail FROM audit WHERE action = 'backup'")).toEqual([
+    expect(hub.rows("SELECT who, action, subject, detail FROM _audit WHERE action = 'backup'")).toEqual([
       { who: 'cli ana', action: 'backup', subject: 'backup-true.tar.gz', detail: 'with tokens' },
     ]);
     await restore(chain, file, ['mirror.db', 'state.db']);

@@ -190,7 +190,7 @@ describe('what happens when', () => {
     // The later count has the same change id as the earlier one, but must not get the outcome of the earlier one.
     await hub.services.mirror.write((db) =>
       db
-        .prepare("UPDATE outbox SET state = 'rejected', message = 'No.' WHERE reference = 'B1: before'")
+        .prepare("UPDATE _outbox SET state = 'rejected', message = 'No.' WHERE reference = 'B1: before'")
         .run(),
     );
     await settle();
@@ -317,8 +317,8 @@ describe('what happens when', () => {
     await hub.order(1, 'B1', 'payment-approved');
     const before = hub.services.mirror.read((db) => {
       const sql =
-        'SELECT (SELECT epoch FROM hub) AS epoch, branch, kind, body, feed_id AS feedId, order_id AS orderId';
-      const rows = db.prepare(`${sql}, n AS n FROM feed WHERE branch = 'B1' ORDER BY n`).all();
+        'SELECT (SELECT epoch FROM _hub) AS epoch, branch, kind, body, feed_id AS feedId, order_id AS orderId';
+      const rows = db.prepare(`${sql}, n AS n FROM _feed WHERE branch = 'B1' ORDER BY n`).all();
       return (rows as FeedEntry[]).map((entry) => composed(db, entry));
     });
     expect(before.some(({ kind }) => kind === 'snapshot-begin')).toBe(true);
@@ -327,10 +327,10 @@ describe('what happens when', () => {
     await hub.order(1, 'B1', 'ready');
     await settle();
     const events = branch.rows(EVENTS);
-    const place = branch.rows('SELECT epoch, mark FROM link');
+    const place = branch.rows('SELECT epoch, mark FROM _link');
     await branch.follower.take(before);
-    expect(branch.rows('SELECT epoch, mark FROM link')).toEqual(place);
-    expect(branch.rows('SELECT * FROM held_notifications')).toEqual([]);
+    expect(branch.rows('SELECT epoch, mark FROM _link')).toEqual(place);
+    expect(branch.rows('SELECT * FROM _held_notifications')).toEqual([]);
     await settle();
     expect(branch.rows(EVENTS)).toEqual(events);
     expect(branch.rows('SELECT status FROM orders')).toEqual([{ status: 'ready' }]);
@@ -401,7 +401,7 @@ describe('what happens when', () => {
     await settle();
     expect(ids(hub)).toEqual([idOf(1)]);
     expect(branches.flatMap(ids)).toEqual([]);
-    expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([{ order_id: idOf(1) }]);
+    expect(hub.rows('SELECT order_id FROM _unassigned_orders')).toEqual([{ order_id: idOf(1) }]);
   });
 
   it('a branch is renamed', async () => {
@@ -410,7 +410,7 @@ describe('what happens when', () => {
     await hub.order(1, 'B2');
     await hub.order(2, 'B2', 'cancel');
     await settle();
-    const [place] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link');
+    const [place] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM _link');
     const alarm = () =>
       hub.services.mirror.health.raised().find(({ key }) => key === 'hub.branches')?.message;
     hub.configure(RENAMED);
@@ -455,17 +455,19 @@ describe('what happens when', () => {
     ]);
     expect(ids(one)).toEqual([]);
     expect(pending(hub)).toEqual([{ qty: 3 }]);
-    const [after] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link');
+    const [after] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM _link');
     expect(after?.epoch).toBe(place?.epoch);
     expect(after?.mark).toBeGreaterThan(place?.mark ?? 0);
     const routes = () =>
-      hub.rows<{ store: string }>("SELECT store_id AS store FROM feed_stores WHERE branch = 'B2' ORDER BY 1");
+      hub.rows<{ store: string }>(
+        "SELECT store_id AS store FROM _feed_stores WHERE branch = 'B2' ORDER BY 1",
+      );
     expect(routes().map(({ store }) => store)).toEqual(['B2', 'Norte', 'sub-2']);
     for (const number of [1, 4]) await hub.order(number, 'B2', 'dispatched');
     await hub.services.mirror.write((db) => pruneFeed(db, hub.clock.nowMs()));
     expect(routes().map(({ store }) => store)).toEqual(['B2', 'Norte', 'sub-2']);
     await hub.services.mirror.write((db) => {
-      db.exec("DELETE FROM orders WHERE store_external_id = 'B2'");
+      db.exec("DELETE FROM _orders WHERE store_external_id = 'B2'");
       pruneFeed(db, hub.clock.nowMs());
     });
     expect(routes().map(({ store }) => store)).toEqual(['Norte', 'sub-2']);
@@ -493,7 +495,7 @@ describe('what happens when', () => {
     await settle();
     expect(later().slice(1)).toEqual([{ order_id: idOf(2), status: 'refund' }]);
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: idOf(1) }]);
-    expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([]);
+    expect(hub.rows('SELECT order_id FROM _unassigned_orders')).toEqual([]);
   });
 
   it('a branch without a subsidiary_id is renamed before the restart: it is refused, and no other branch begins', async () => {
@@ -520,7 +522,7 @@ describe('what happens when', () => {
     await hub.order(1, 'B2');
     await settle();
     expect(ids(two)).toEqual([idOf(1)]);
-    expect(hub.rows('SELECT branch FROM feed_branches')).toEqual([{ branch: 'B1' }, { branch: 'B2' }]);
+    expect(hub.rows('SELECT branch FROM _feed_branches')).toEqual([{ branch: 'B1' }, { branch: 'B2' }]);
 
     await restart(shops('B1', 'Norte'));
     // The rig joined a machine as Norte.
@@ -573,7 +575,7 @@ describe('what happens when', () => {
     await hub.stop();
     await hub.start();
     await hub.order(1, 'B1');
-    expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 1 }]);
+    expect(hub.rows('SELECT count(*) AS n FROM _unassigned_orders')).toEqual([{ n: 1 }]);
     hub.services.state.hub.rename('B1', 'B1', 'sub-2');
     await hub.hub.check();
     await settle();
@@ -594,7 +596,7 @@ describe('what happens when', () => {
     await hub.hub.check();
     await settle();
     expect(ids(two)).toEqual([idOf(2)]);
-    const feedOf = 'SELECT branch FROM sent_orders WHERE order_id = ?';
+    const feedOf = 'SELECT branch FROM _sent_orders WHERE order_id = ?';
     expect(hub.rows(feedOf, idOf(1))).toEqual([{ branch: 'B2-2' }]);
   });
 
@@ -618,7 +620,7 @@ describe('what happens when', () => {
     }
     await settle();
     expect(ids(two)).toEqual([idOf(2), idOf(3), idOf(5)]);
-    expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 0 }]);
+    expect(hub.rows('SELECT count(*) AS n FROM _unassigned_orders')).toEqual([{ n: 0 }]);
   });
 
   it('a branch is taken out of the configuration', async () => {
@@ -643,7 +645,7 @@ describe('what happens when', () => {
     await hub.hub.check();
     expect(isTold()).toBe(false);
     await hub.order(2, 'B2');
-    expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 2 }]);
+    expect(hub.rows('SELECT count(*) AS n FROM _unassigned_orders')).toEqual([{ n: 2 }]);
     await expect(two.follower.hello()).rejects.toMatchObject({
       code: 'link-refused',
       message:
@@ -659,7 +661,7 @@ describe('what happens when', () => {
     await hub.start();
     await settle();
     expect(ids(two)).toEqual([idOf(1), idOf(2)]);
-    expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 0 }]);
+    expect(hub.rows('SELECT count(*) AS n FROM _unassigned_orders')).toEqual([{ n: 0 }]);
   });
 
   it('a branch is closed', async () => {
@@ -677,7 +679,7 @@ describe('what happens when', () => {
     const alarms = hub.services.mirror.health.raised().map(({ key }) => key);
     expect(alarms).toContain('hub.unassigned');
     expect(alarms).not.toContain('hub.branches');
-    expect(hub.rows('SELECT order_id, branch FROM unassigned_orders')).toEqual([
+    expect(hub.rows('SELECT order_id, branch FROM _unassigned_orders')).toEqual([
       { order_id: idOf(1), branch: null },
     ]);
     await hub.services.mirror.customers.forgetAll([idOf(2)]);
@@ -711,7 +713,7 @@ describe('what happens when', () => {
     expect([shown(one), shown(two)]).toEqual([asMoved, asMoved]);
     // B1's POS acknowledged the order at B1, so the other branch must not count it as booked.
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
-    expect(hub.rows('SELECT order_id, branch FROM waiting_acks')).toEqual([{ order_id: id, branch: 'B1' }]);
+    expect(hub.rows('SELECT order_id, branch FROM _waiting_acks')).toEqual([{ order_id: id, branch: 'B1' }]);
     // B1's next snapshot also has the order, although the order moved to B2.
     await one.stop();
     one.loseMirror();
@@ -769,7 +771,7 @@ describe('what happens when', () => {
     await hub.order(4, 'B9');
     await hub.services.mirror.write((db) => assignOrder(db, idOf(3), 'B2', '2026-01-15T12:00:00.000Z'));
     await settle();
-    expect(hub.rows('SELECT * FROM sent_orders ORDER BY order_id, branch')).toEqual([
+    expect(hub.rows('SELECT * FROM _sent_orders ORDER BY order_id, branch')).toEqual([
       { order_id: idOf(1), branch: 'B1', moved: 1 },
       { order_id: idOf(1), branch: 'B2', moved: 0 },
       { order_id: idOf(2), branch: 'B1', moved: 0 },
@@ -784,7 +786,7 @@ describe('what happens when', () => {
     );
     await hub.order(1, 'B1');
     await settle();
-    const [{ n } = { n: 0 }] = hub.rows<{ n: number }>('SELECT n FROM feed WHERE body = \'{"reading":7}\'');
+    const [{ n } = { n: 0 }] = hub.rows<{ n: number }>('SELECT n FROM _feed WHERE body = \'{"reading":7}\'');
     expect(branch.rows('SELECT reason, payload FROM quarantine')).toEqual([
       { reason: `Entry ${n} of the hub (order) could not be applied.`, payload: '{"reading":7}' },
     ]);

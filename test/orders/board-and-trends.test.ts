@@ -55,7 +55,7 @@ it('tells how long changes took to the platform, of those that it took', async (
   const { mirror } = openTestMirror();
   await mirror.write((db) => {
     const insert = db.prepare(`
-      INSERT INTO outbox (kind, target, conflict_key, body, fields, state, created_at, settled_at, priority,
+      INSERT INTO _outbox (kind, target, conflict_key, body, fields, state, created_at, settled_at, priority,
         queue_seq, basis, source, version)
       VALUES ('stock', 't', 'k', '{}', 'qty', ?, ?, ?, 1, 1, 'mirror', 'http', 1)`);
     const settled = (state: string, at: string, tookMs: number) =>

@@ -166,7 +166,7 @@ it.each(['items', 'products', 'orderItems', 'lines', 'lineItems', 'orderLines', 
     expect(mirror.orders.get(ID)).toMatchObject({ status: 'ready' });
     expect(mirror.orders.get(ID)?.items).toHaveLength(3);
     expect(
-      mirror.read((db) => db.prepare('SELECT 1 FROM orders WHERE incomplete_reason IS NOT NULL').all()),
+      mirror.read((db) => db.prepare('SELECT 1 FROM _orders WHERE incomplete_reason IS NOT NULL').all()),
     ).toEqual([]);
   },
 );

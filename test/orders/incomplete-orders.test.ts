@@ -14,7 +14,7 @@ function rig() {
     reasons: () =>
       mirror.read((db) =>
         db
-          .prepare<[], string>('SELECT incomplete_reason FROM orders WHERE incomplete_reason IS NOT NULL')
+          .prepare<[], string>('SELECT incomplete_reason FROM _orders WHERE incomplete_reason IS NOT NULL')
           .pluck()
           .all(),
       ),

@@ -38,7 +38,7 @@ function lookAt(mirror: Mirror, orderId: string | undefined, raw: string): Found
       db.prepare<[string], Row>(`SELECT * FROM ${table} WHERE order_id = ? ${by}`).all(id);
     const told = db
       .prepare<[string], { reason: string }>(
-        `SELECT incomplete_reason AS reason FROM orders WHERE order_id = ? AND incomplete_reason IS NOT NULL`,
+        `SELECT incomplete_reason AS reason FROM _orders WHERE order_id = ? AND incomplete_reason IS NOT NULL`,
       )
       .all(id);
     return {

@@ -67,7 +67,7 @@ const ODD_AMOUNTS: readonly unknown[] = [
 ];
 const ODD_VALUES: readonly unknown[] = [
   ...[null, '', ' ', 'x', '0', 0, 7, -1, 1.5, true, false, {}, [], [null], ['x'], { a: 1 }, [[]], '\0'],
-  ...['\uD800', 'a\0b', 'Ñandú ☕ 👩‍🍳', '\u202Eabc', 'x'.repeat(5000), "'; DROP TABLE orders; --"],
+  ...['\uD800', 'a\0b', 'Ñandú ☕ 👩‍🍳', '\u202Eabc', 'x'.repeat(5000), "'; DROP TABLE _orders; --"],
 ];
 const NOT_OBJECTS: readonly unknown[] = [null, 'x', '', 3, 0, true, false, []];
 

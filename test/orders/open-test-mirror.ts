@@ -76,7 +76,7 @@ export interface HeldNotification {
 export function heldNotifications(mirror: Mirror, orderId?: string): HeldNotification[] {
   const sql = `SELECT held_id AS heldId, order_id AS orderId, status, known_status AS knownStatus,
       received_at AS receivedAt, resolved_at AS resolvedAt, resolution, payload
-    FROM held_notifications WHERE order_id = coalesce(?, order_id) ORDER BY held_id DESC`;
+    FROM _held_notifications WHERE order_id = coalesce(?, order_id) ORDER BY held_id DESC`;
   return mirror.read((db) => db.prepare<[unknown], HeldNotification>(sql).all(orderId ?? null));
 }
 

@@ -89,7 +89,7 @@ it('tells of each whether the POS took it', async () => {
   const internalOrderId = String(sampleNotification(1).internalOrderId);
   await mirror.write((db) =>
     db
-      .prepare("INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, '', ?, 'http')")
+      .prepare("INSERT INTO _order_acks (order_id, branch, acked_at, source) VALUES (?, '', ?, 'http')")
       .run(internalOrderId, at(9)),
   );
   const [order] = mirror.read((db) => searchOrders(db, { limit: 1 }, OBSERVED_MS));

@@ -31,7 +31,7 @@ it('lists what is scheduled and not over by when it is due', async () => {
   await poll(mirror, [scheduled(5, 'mañana a las 8'), scheduled(6, undefined)]);
   await mirror.write((db) =>
     sqlOf(db).run(
-      "INSERT INTO order_acks (order_id, branch, acked_at, source) SELECT order_id, '', ?, ? FROM orders WHERE code = 4",
+      "INSERT INTO _order_acks (order_id, branch, acked_at, source) SELECT order_id, '', ?, ? FROM orders WHERE code = 4",
       ...['2026-01-15T12:00:00.000Z', 'http'],
     ),
   );

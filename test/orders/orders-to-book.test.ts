@@ -13,7 +13,7 @@ function acknowledge(mirror: Mirror, number: number, branch: string): Promise<un
   const orderId = sampleNotification(number).internalOrderId as string;
   return mirror.write((db) =>
     sqlOf(db).run(
-      'INSERT INTO order_acks (order_id, branch, acked_at, source, seq) VALUES (?, ?, ?, ?, 1)',
+      'INSERT INTO _order_acks (order_id, branch, acked_at, source, seq) VALUES (?, ?, ?, ?, 1)',
       ...[orderId, branch, '2026-01-15T12:00:00.000Z', 'http'],
     ),
   );

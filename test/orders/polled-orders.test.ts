@@ -287,7 +287,7 @@ describe('a poll', () => {
     expect(await rig.announce(daemon, paid)).toBe(200);
     await rig.clock.advance(300_000);
     expect(statusOf(rig, order.internalOrderId)).toBe('payment-approved');
-    expect(rig.rows('SELECT resolution FROM held_notifications')).toEqual([{ resolution: 'confirmed' }]);
+    expect(rig.rows('SELECT resolution FROM _held_notifications')).toEqual([{ resolution: 'confirmed' }]);
   });
 
   it('does not refute a callback that came after it left, and the next one reaches back to that order again', async () => {

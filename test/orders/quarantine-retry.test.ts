@@ -90,7 +90,7 @@ describe('a payload from quarantine', () => {
     const rows = mirror.read((db) => ({
       lines: db.prepare('SELECT 1 FROM order_items').all().length,
       city: db.prepare('SELECT address_city FROM orders').pluck().get(),
-      payloads: db.prepare('SELECT payload FROM order_payloads').pluck().all(),
+      payloads: db.prepare('SELECT payload FROM _order_payloads').pluck().all(),
     }));
     expect(rows).toEqual({
       lines: (items as unknown[]).length,

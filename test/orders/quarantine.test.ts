@@ -49,7 +49,7 @@ describe('quarantine', () => {
     const { mirror } = openTestMirror();
     await mirror.save([unreadable('only once', 'webhook')]);
     for (let i = 0; i < 5; i++) await mirror.save([unreadable(`${i}`, 'poll')]);
-    await mirror.write((db) => db.exec("UPDATE quarantine SET bytes = 30000000 WHERE source = 'poll'"));
+    await mirror.write((db) => db.exec("UPDATE _quarantine SET bytes = 30000000 WHERE source = 'poll'"));
     await mirror.save([unreadable('6', 'poll')]);
     const list = mirror.quarantine.list(9);
     expect(list.length).toBeLessThan(7);

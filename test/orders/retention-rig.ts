@@ -101,7 +101,7 @@ export function ack(mirror: Mirror, number: number) {
   return mirror.write((db) =>
     db
       .prepare(
-        "INSERT OR IGNORE INTO order_acks (order_id, branch, acked_at, source) VALUES (?, '', '2026-01-01T00:00:00Z', 'test')",
+        "INSERT OR IGNORE INTO _order_acks (order_id, branch, acked_at, source) VALUES (?, '', '2026-01-01T00:00:00Z', 'test')",
       )
       .run(idOf(number)),
   );
@@ -126,10 +126,13 @@ export function snapshot(mirror: Mirror): Snapshot {
     newestSeq: mirror.orders.newestSeq(),
     orders: rows(mirror, 'SELECT order_id AS id, status, seq, updated_at AS updatedAt, payload FROM orders'),
     events: rows(mirror, 'SELECT seq, order_id AS id, observed_at AS at FROM order_events'),
-    payloads: rows(mirror, 'SELECT payload_id AS key, order_id AS id, received_at AS at FROM order_payloads'),
+    payloads: rows(
+      mirror,
+      'SELECT payload_id AS key, order_id AS id, received_at AS at FROM _order_payloads',
+    ),
     unbooked: rows(
       mirror,
-      'SELECT order_id AS id, min(seq) AS seq FROM stock_steps WHERE booked_version IS NULL GROUP BY 1',
+      'SELECT order_id AS id, min(seq) AS seq FROM _stock_steps WHERE booked_version IS NULL GROUP BY 1',
     ),
   };
 }
@@ -180,12 +183,12 @@ export function judge(
  */
 export function holdBack(db: Database.Database, orderId: string, seq?: number): void {
   db.prepare(
-    `INSERT OR IGNORE INTO ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)
+    `INSERT OR IGNORE INTO _ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)
      SELECT order_id, coalesce(@seq, seq), 0, 1, 0, '{}' FROM orders WHERE order_id = @orderId`,
   ).run({ orderId, seq: seq ?? null });
   db.prepare(
-    `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, qty, placed_ms, is_first)
-     SELECT '10', 's1', order_id, seq, 1, 0, 1 FROM ledger_orders
-     WHERE order_id = ? AND order_id NOT IN (SELECT order_id FROM stock_steps)`,
+    `INSERT INTO _stock_steps (sku, subsidiary_id, order_id, seq, qty, placed_ms, is_first)
+     SELECT '10', 's1', order_id, seq, 1, 0, 1 FROM _ledger_orders
+     WHERE order_id = ? AND order_id NOT IN (SELECT order_id FROM _stock_steps)`,
   ).run(orderId);
 }

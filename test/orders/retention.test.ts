@@ -35,7 +35,7 @@ describe('retention', () => {
     await keep(mirror, 1, 3, 'ready');
     expect((await run(mirror, 2)).dropped).toEqual({});
     expect((await run(mirror, 40)).dropped).toEqual({ payloads: 4 });
-    expect(rows(mirror, 'SELECT order_id AS id FROM order_payloads')).toEqual([{ id: idOf(3) }]);
+    expect(rows(mirror, 'SELECT order_id AS id FROM _order_payloads')).toEqual([{ id: idOf(3) }]);
     expect((await run(mirror, 95)).dropped).toEqual({ events: 4 });
     // Event 8 is the newest of all, 7 and 8 belong to an open order, 5 and 6 are the newest events of their orders.
     expect(seqs(mirror)).toEqual([5, 6, 7, 8]);
@@ -67,7 +67,7 @@ describe('retention', () => {
         );
         return row?.n ? [name] : [];
       });
-    expect(left()).toContain('held_notifications');
+    expect(left()).toContain('_held_notifications');
     await run(mirror, 500);
     expect(left()).toEqual([]);
   });
@@ -140,9 +140,9 @@ describe('retention', () => {
     const takenInTo = (seq: number) =>
       mirror.write((db) => {
         db.prepare("UPDATE marks SET value = ? WHERE name = 'ledger.seen'").run(seq);
-        db.prepare("DELETE FROM seen WHERE kind = 'holding-branch'").run();
+        db.prepare("DELETE FROM _seen WHERE kind = 'holding-branch'").run();
         if (seq >= 0)
-          db.prepare("INSERT INTO seen (kind, name, first_at) VALUES ('holding-branch', '', '2026')").run();
+          db.prepare("INSERT INTO _seen (kind, name, first_at) VALUES ('holding-branch', '', '2026')").run();
       });
     await takenInTo(0);
     expect((await run(mirror, 100)).dropped).not.toHaveProperty('events');

@@ -30,7 +30,7 @@ function acknowledge(
   const orderId = sampleNotification(number).internalOrderId;
   return mirror.write((db) =>
     db
-      .prepare('INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, ?, ?, ?)')
+      .prepare('INSERT INTO _order_acks (order_id, branch, acked_at, source) VALUES (?, ?, ?, ?)')
       .run(orderId, branch, at(ms), source),
   );
 }

@@ -37,7 +37,7 @@ function wanted(out: Out): number {
       items.map(({ changeId }) => ({ changeId, state: 'done' })),
     );
   }
-  return Number(out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get());
+  return Number(out.db.prepare('SELECT wanted_qty FROM _stock_ledger').pluck().get());
 }
 
 it('an acknowledgement of the inbox is as of the event that it names, and one ahead is refused by name', () => {
@@ -61,13 +61,13 @@ it('an acknowledgement of the inbox is as of the event that it names, and one ah
 it('an order number in the inbox is refused with the orderId, until that order is acknowledged', () => {
   const out = holding();
   order(out, 'o1', 'B1', [['B', 2]]);
-  out.db.prepare("UPDATE orders SET code = 32 WHERE order_id = 'o1'").run();
+  out.db.prepare("UPDATE _orders SET code = 32 WHERE order_id = 'o1'").run();
   const { acks } = ingest(out, { acks: [ack('32')] });
   expect(acks).toMatchObject([{ orderId: '32', state: 'rejected' }]);
   expect(orderHistory(out.db, 'o1').refused?.message).toContain('Order 32 has the orderId o1');
   expect(out.db.prepare('SELECT count(*) FROM order_acks').pluck().get()).toBe(0);
   order(out, 'o2', 'B1', [['B', 1]]);
-  out.db.prepare("UPDATE orders SET code = 32 WHERE order_id = 'o2'").run();
+  out.db.prepare("UPDATE _orders SET code = 32 WHERE order_id = 'o2'").run();
   const several = ingest(out, { acks: [ack('32', { seq: 1 })] }).acks[0]?.message;
   expect(several).toContain('Orders with that number have the orderIds o2, o1');
   ingest(out, { acks: [ack('o1')] });
@@ -128,7 +128,7 @@ it('an acknowledgement by a command waits for the counts that lie in the inbox',
   expect(out.intake.mayComeLate(isoAt(out))).toBe(true);
   out.intake.inboxWasEmpty(isoAt(out));
   expect(out.intake.mayComeLate(isoAt(out))).toBe(false);
-  expect(out.db.prepare('SELECT booked_version FROM stock_steps').pluck().all()).not.toContain(null);
+  expect(out.db.prepare('SELECT booked_version FROM _stock_steps').pluck().all()).not.toContain(null);
   expect(wanted(out)).toBe(38);
 });
 
@@ -145,7 +145,7 @@ it('an acknowledgement by a command of an order that is not heard of yet waits f
 it('a branch acknowledges an order again before the first acknowledgement went up, also in one batch', () => {
   const out = holding();
   takeOn(out.db, 'branch');
-  out.db.exec("INSERT INTO link (one, line) VALUES (1, 'uplink')");
+  out.db.exec("INSERT INTO _link (one, line) VALUES (1, 'uplink')");
   order(out, 'o1', 'B1', [['B', 2]]);
   out.calls.catchUp({ holdBack: true });
   order(out, 'o1', 'B1', [['B', 5]]);
@@ -155,5 +155,5 @@ it('a branch acknowledges an order again before the first acknowledgement went u
   order(out, 'o1', 'B1', [['B', 9]]);
   out.calls.catchUp({ holdBack: true });
   expect(out.reservations.acknowledge(['o1'], 'http')).toMatchObject([{ state: 'new' }]);
-  expect(out.db.prepare('SELECT order_id FROM up_acks').pluck().all()).toEqual(['o1']);
+  expect(out.db.prepare('SELECT order_id FROM _up_acks').pluck().all()).toEqual(['o1']);
 });

@@ -26,7 +26,7 @@ function shelf(qty: number) {
       );
     }
   };
-  const stock = () => out.db.prepare('SELECT counted_qty, wanted_qty, expected_qty FROM stock_ledger').get();
+  const stock = () => out.db.prepare('SELECT counted_qty, wanted_qty, expected_qty FROM _stock_ledger').get();
   return { out, count, send, stock };
 }
 
@@ -90,7 +90,7 @@ describe('a count below zero', () => {
       zeroItemsWindowMs: 60_000,
     });
     expect(taken?.state).toBe('pending');
-    expect(out.db.prepare('SELECT zeroed_at FROM outbox').pluck().get()).toBeNull();
+    expect(out.db.prepare('SELECT zeroed_at FROM _outbox').pluck().get()).toBeNull();
   });
 
   it('stays as it was counted when the steps of an order are folded', () => {
@@ -100,7 +100,7 @@ describe('a count below zero', () => {
     count(-2);
     out.calls.claim('stock', 1, HOLDING);
     out.db.exec(
-      "UPDATE ledger_orders SET takes = 0; UPDATE orders SET updated_at = '2001'; UPDATE sweeps SET as_of_seq = 99",
+      "UPDATE _ledger_orders SET takes = 0; UPDATE _orders SET updated_at = '2001'; UPDATE _sweeps SET as_of_seq = 99",
     );
     expect(out.reservations.collect()).toBe(1);
     expect(stock()).toMatchObject({ counted_qty: -2 });

@@ -42,7 +42,7 @@ function shop() {
     order(out, id, 'B1', [['A', qty]], 'payment-approved', { createdAt: isoUtc(out.clock.nowMs()) });
     out.calls.catchUp({ holdBack: true });
   };
-  const wanted = () => out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get();
+  const wanted = () => out.db.prepare('SELECT wanted_qty FROM _stock_ledger').pluck().get();
   return { out, count, send, hear, wanted, wait: (ms: number) => out.clock.jumpWall(ms) };
 }
 

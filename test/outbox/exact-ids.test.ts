@@ -83,8 +83,10 @@ it('loses no digit, blank, case or sign of an id from the platform to the mirror
   db.pragma('synchronous = OFF');
   fc.assert(
     fc.property(id, id, id, fc.boolean(), (orderId, externalId, sku, isBare) => {
-      db.exec('DELETE FROM orders; DELETE FROM order_items; DELETE FROM outbox; DELETE FROM branch_products');
-      db.exec('DELETE FROM integrations; DELETE FROM stocks; DELETE FROM skus; DELETE FROM products');
+      db.exec(
+        'DELETE FROM _orders; DELETE FROM order_items; DELETE FROM _outbox; DELETE FROM _branch_products',
+      );
+      db.exec('DELETE FROM integrations; DELETE FROM _stocks; DELETE FROM _skus; DELETE FROM _products');
       const json = (text: string) => jsonOf(text, isBare);
       const sent = `{"internalOrderId": ${json(orderId)}, "status": "ready", "store": {"externalId": ${json(externalId)}},
         "items": [{"amount": 1, "product": {"externalId": ${json(externalId)}}}]}`;
@@ -112,7 +114,7 @@ it('loses no digit, blank, case or sign of an id from the platform to the mirror
       expect(items.map(({ body }) => body)).toEqual([{ externalId, subsidiaryId: '0001', qty: 3 }]);
       expect(out.reservations.acknowledge([orderId], 'http')).toMatchObject([{ orderId, state: 'new' }]);
       expect(db.prepare('SELECT order_id FROM order_acks').pluck().all()).toEqual([orderId]);
-      db.exec('DELETE FROM order_acks; DELETE FROM stock_counts');
+      db.exec('DELETE FROM _order_acks; DELETE FROM _stock_counts');
     }),
     { numRuns: runsOf(400) },
   );

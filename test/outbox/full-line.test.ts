@@ -55,7 +55,7 @@ it('of a branch with 20,000 waiting takes no more, says when to come back, and l
 it('counts what waits, however far apart its places in the queue are', () => {
   const out = almostFull(WAITING_MAX - 3);
   out.db
-    .prepare("UPDATE outbox SET queue_seq = queue_seq - 100000 WHERE state = 'pending' AND change_id = 1")
+    .prepare("UPDATE _outbox SET queue_seq = queue_seq - 100000 WHERE state = 'pending' AND change_id = 1")
     .run();
   expect(out.take(['A0', 1], ['A1', 1], ['B0', 1])).toEqual(['pending', 'pending', 'pending']);
 });
@@ -114,8 +114,8 @@ it.each([
     send();
     expect(look()).toEqual({ taken: 1, acks: 1, full: null });
     expect(inbox.read()).toMatchObject({ changes: [], acks: [] });
-    expect(out.db.prepare("SELECT count(*) FROM seen WHERE kind = 'inbox-row'").pluck().get()).toBe(0);
-    const told = "SELECT json_extract(body, '$.qty') FROM outbox WHERE target = 'sku:0@s1'";
+    expect(out.db.prepare("SELECT count(*) FROM _seen WHERE kind = 'inbox-row'").pluck().get()).toBe(0);
+    const told = "SELECT json_extract(body, '$.qty') FROM _outbox WHERE target = 'sku:0@s1'";
     expect(out.db.prepare(told).pluck().all()).toEqual([2]);
   },
 );

@@ -190,7 +190,7 @@ describe('the hold-back that is on by itself', () => {
     count('A', 8);
     sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['A', 8], s2: ['C', 8] } }])]);
     expect(out.reservations.collect()).toBe(1);
-    const left = out.db.prepare('SELECT order_id FROM ledger_orders ORDER BY order_id').pluck().all();
+    const left = out.db.prepare('SELECT order_id FROM _ledger_orders ORDER BY order_id').pluck().all();
     expect(left).toEqual(['o1', 'o3']);
   });
 
@@ -204,7 +204,7 @@ describe('the hold-back that is on by itself', () => {
       { subsidiaryId: 's2', externalId: 'B1' },
     ]);
     put.reservations.begin('auto');
-    expect(out.db.prepare("SELECT name FROM seen WHERE kind = 'holding-branch'").pluck().all()).toEqual([
+    expect(out.db.prepare("SELECT name FROM _seen WHERE kind = 'holding-branch'").pluck().all()).toEqual([
       's2',
     ]);
   });

@@ -49,7 +49,9 @@ describe('taking the inbox in', () => {
     const dies = fc.constantFrom('before', 'after copy', 'after remove', 'no');
     fc.assert(
       fc.property(fc.array(fc.tuple(fc.nat(3), dies), { maxLength: 12 }), (rounds) => {
-        mirror.exec("DELETE FROM outbox; DELETE FROM seen WHERE kind = 'inbox-row'; DELETE FROM order_acks");
+        mirror.exec(
+          "DELETE FROM _outbox; DELETE FROM _seen WHERE kind = 'inbox-row'; DELETE FROM _order_acks",
+        );
         const out = outgoing(mirror);
         out.sweep([TEA]);
         const { path, inbox } = tempInbox();

@@ -35,7 +35,7 @@ function offered(out: Out): Record<string, number> {
   while (out.calls.catchUp({ holdBack: true }));
   const rows = out.db
     .prepare<[], [string, number]>(
-      "SELECT json_extract(address, '$.externalId'), wanted_qty FROM stock_ledger WHERE subsidiary_id = 's1' ORDER BY 1",
+      "SELECT json_extract(address, '$.externalId'), wanted_qty FROM _stock_ledger WHERE subsidiary_id = 's1' ORDER BY 1",
     )
     .raw()
     .all();
@@ -98,7 +98,7 @@ it('leaves out fewer lines at the next time, and books nothing twice', () => {
   expect(offered(out)).toEqual({ A: 18, B: 29 });
   for (let times = 0; times < 3; times++) acknowledge(out, [2]);
   const steps = out.db
-    .prepare('SELECT sku, qty, booked_version IS NULL AS open FROM stock_steps ORDER BY sku')
+    .prepare('SELECT sku, qty, booked_version IS NULL AS open FROM _stock_steps ORDER BY sku')
     .all();
   expect(steps).toEqual([
     { sku: '10', qty: 2, open: 0 },
@@ -249,7 +249,7 @@ it('is kept back though the first acknowledgement of the POS turns holding back 
   out.clock.jumpWall(HALF_HOUR_MS);
   out.accept('stock', [{ externalId: 'B', qty: 30, subsidiaryId: 's1' }]);
   while (send(out, 'done', rules).length > 0);
-  expect(out.db.prepare("SELECT wanted_qty FROM stock_ledger WHERE sku = '11'").pluck().get()).toBe(29);
+  expect(out.db.prepare("SELECT wanted_qty FROM _stock_ledger WHERE sku = '11'").pluck().get()).toBe(29);
 });
 
 it('refuses numbers of lines from before an event that ordered the same lines otherwise', () => {

@@ -65,7 +65,7 @@ it.each<[string, Values[]]>([
   out.clock.jumpWall(400 * 86_400_000);
   expect(out.decisions.prune(out.clock.nowMs())).toBe(1);
   expect(found(out, 'R0')).toEqual({ listed: [], settled: [], undone: [], bySql: [] });
-  expect(out.db.prepare('SELECT count(*) FROM merged_references').pluck().get()).toBe(0);
+  expect(out.db.prepare('SELECT count(*) FROM _merged_references').pluck().get()).toBe(0);
 });
 
 it('a reference that comes again, or is followed by none, finds the change once', () => {
@@ -76,7 +76,7 @@ it('a reference that comes again, or is followed by none, finds the change once'
   handOver(out, 'R1', { qty: 4 });
   expect(found(out, 'R1').bySql).toEqual([change?.changeId]);
   // Hand-overs by turns keep no more.
-  expect(out.db.prepare('SELECT count(*) FROM merged_references').pluck().get()).toBe(2);
+  expect(out.db.prepare('SELECT count(*) FROM _merged_references').pluck().get()).toBe(2);
 });
 
 it('the reference of a value that a guard holds finds it too', () => {

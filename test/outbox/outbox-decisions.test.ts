@@ -385,7 +385,7 @@ describe('an older change whose stock or product has a newer one under another i
       if (callId !== null) out.calls.settle(callId, answers);
       return items.map(({ body }) => ('qty' in body ? body.qty : 'price' in body ? body.price : undefined));
     };
-    const calls = () => out.db.prepare('SELECT call_id FROM stock_counts').pluck().all();
+    const calls = () => out.db.prepare('SELECT call_id FROM _stock_counts').pluck().all();
     return { ...out, held, found, send, underWay: calls };
   }
 

@@ -10,7 +10,7 @@ describe('a newer value for a waiting change', () => {
     const [first] = accept('stock', [{ externalId: 'A', qty: 1 }]);
     const nextId = (first?.changeId ?? 0) + 1;
     db.prepare(
-      `INSERT INTO quarantine (quarantine_id, source, received_at, reason, digest, bytes, payload)
+      `INSERT INTO _quarantine (quarantine_id, source, received_at, reason, digest, bytes, payload)
        VALUES (?, 'poll', '', '', 'd', 0, '')`,
     ).run(nextId);
     const [second, third] = accept('stock', [
@@ -28,7 +28,7 @@ describe('a newer value for a waiting change', () => {
     const ids = [1, 0, 4].map((qty) => accept('stock', [{ externalId: 'A', qty }])[0]?.changeId);
     expect(new Set(ids).size).toBe(1);
     expect(queries.get(ids[0] ?? 0)).toMatchObject({ body: { qty: 4 }, replaced: 2 });
-    expect(db.prepare('SELECT priority, zeroed_at FROM outbox').all()).toEqual([
+    expect(db.prepare('SELECT priority, zeroed_at FROM _outbox').all()).toEqual([
       { priority: 1, zeroed_at: null },
     ]);
   });

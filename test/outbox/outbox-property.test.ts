@@ -120,14 +120,14 @@ it('leaves the platform with the last accepted value of every field, whatever ha
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), fc.boolean(), (steps, knowsCatalogue) => {
       for (const table of [
-        'outbox',
-        'products',
-        'skus',
-        'stocks',
+        '_outbox',
+        '_products',
+        '_skus',
+        '_stocks',
         'integrations',
-        'branch_products',
-        'sweeps',
-        'stock_counts',
+        '_branch_products',
+        '_sweeps',
+        '_stock_counts',
       ]) {
         db.exec(`DELETE FROM ${table}`);
       }

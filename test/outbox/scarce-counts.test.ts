@@ -62,7 +62,7 @@ describe('the last pieces, where orders come by polls alone', () => {
     await rig.clock.advance(12 * MINUTE_MS);
     expect(daemon.services.mirror.orders.get(orderId)).toBeDefined();
     expect(onPlatform()).toBe(1);
-    expect(rig.rows('SELECT 1 FROM stock_notes WHERE looked_ms IS NOT NULL')).toEqual([]);
+    expect(rig.rows('SELECT 1 FROM _stock_notes WHERE looked_ms IS NOT NULL')).toEqual([]);
   });
 
   it('are offered again once a poll has brought no such order', { tags: ['bulk'] }, async () => {
@@ -142,7 +142,7 @@ describe('the last pieces, where orders come by polls alone', () => {
       change: { sku: String(5_000 + i), subsidiaryId: 'sub-1', qty: 2 },
     }));
     const waiting = () =>
-      rig.rows("SELECT 1 FROM outbox WHERE state = 'pending' AND target LIKE 'sku:50%'").length;
+      rig.rows("SELECT 1 FROM _outbox WHERE state = 'pending' AND target LIKE 'sku:50%'").length;
     const other = (qty: number) =>
       daemon.services.outbox.submit(
         [{ kind: 'stock', change: { sku: '1002', subsidiaryId: 'sub-1', qty } }],

@@ -27,7 +27,7 @@ function almostFull(room: number) {
   const taken = () =>
     out.db
       .prepare(
-        "SELECT target, json_extract(body, '$.qty') AS qty FROM outbox WHERE sku NOT GLOB 'w*' ORDER BY change_id",
+        "SELECT target, json_extract(body, '$.qty') AS qty FROM _outbox WHERE sku NOT GLOB 'w*' ORDER BY change_id",
       )
       .all() as { target: string; qty: number }[];
   const send = () => {
@@ -68,7 +68,7 @@ it('rows of a branch whose line is full stay in a shared inbox; those of others 
     changes: [{ value: { externalId: 'A1', qty: 1 } }, { value: { externalId: 'A1', qty: 0 } }],
     acks: [{ orderId: 'o1' }, { orderId: 'unknown' }],
   });
-  expect(out.db.prepare("SELECT count(*) FROM seen WHERE kind = 'inbox-row'").pluck().get()).toBe(0);
+  expect(out.db.prepare("SELECT count(*) FROM _seen WHERE kind = 'inbox-row'").pluck().get()).toBe(0);
 });
 
 it('InboxLoop gets past thousands of rows of one full branch, and comes back for them once there is room', {

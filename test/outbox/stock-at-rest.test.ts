@@ -7,7 +7,7 @@ const DAY_MS = 24 * 3_600_000;
 
 it('a refused stock does not stay dirty, whatever its orders do, until it is counted again', () => {
   const out = holding();
-  const dirty = () => out.db.prepare('SELECT total(dirty) FROM stock_counts').pluck().get();
+  const dirty = () => out.db.prepare('SELECT total(dirty) FROM _stock_counts').pluck().get();
   order(out, 'o1', 'B1', [['B', 2]]);
   out.accept('stock', [{ externalId: 'B', qty: 10 }]);
   expect(send(out, 'rejected')).toEqual([8]);
@@ -23,7 +23,7 @@ it('a refused stock does not stay dirty, whatever its orders do, until it is cou
 
 it('steps of an acknowledged order of an article that is never counted again are forgotten after 90 days', () => {
   const out = holding();
-  const steps = () => out.db.prepare('SELECT DISTINCT order_id FROM stock_steps ORDER BY 1').pluck().all();
+  const steps = () => out.db.prepare('SELECT DISTINCT order_id FROM _stock_steps ORDER BY 1').pluck().all();
   order(out, 'o1', 'B1', [['B', 2]]);
   order(out, 'o2', 'B1', [['B', 1]]);
   expect(send(out)).toEqual([]);
@@ -47,7 +47,7 @@ it('what an order took that the last count cannot contain is taken off it when t
   out.reservations.acknowledge(['o1'], 'http');
   out.clock.jumpWall(91 * DAY_MS);
   out.sweep([TEA]);
-  const wanted = () => out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get();
+  const wanted = () => out.db.prepare('SELECT wanted_qty FROM _stock_ledger').pluck().get();
   expect(wanted()).toBe(8);
   expect(out.reservations.collect()).toBe(1);
   expect(wanted()).toBe(8);

@@ -89,7 +89,7 @@ describe.each([true, false])('a stock that differs, where the hold-back is %s', 
     count(12);
     platformHas(500);
     out.accept('stock', [{ externalId: 'A', qty: 0 }], { zeroItemsMax: 0, zeroShareMax: 0 });
-    out.db.prepare("UPDATE outbox SET held_guard = 'zero-items' WHERE state = 'pending'").run();
+    out.db.prepare("UPDATE _outbox SET held_guard = 'zero-items' WHERE state = 'pending'").run();
     expect(told()).toEqual([]);
   });
 

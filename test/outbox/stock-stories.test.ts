@@ -228,7 +228,7 @@ it('stock: an edit that nobody acknowledges again is part of counts from half an
   expect(unbooked()).toEqual(['o1']);
   count(out, 'B', 14);
   send(out);
-  expect(out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get()).toBe(14);
+  expect(out.db.prepare('SELECT wanted_qty FROM _stock_ledger').pluck().get()).toBe(14);
   expect(unbooked()).toEqual([]);
 });
 
@@ -286,7 +286,7 @@ it('stock: an acknowledgement raises nothing while the count that contains it is
   expect(send(out)).toEqual({});
   count(out, 'B', 3);
   const ledger = (column: string) =>
-    out.db.prepare(`SELECT ${column} FROM stock_ledger WHERE sku = '11'`).pluck().get();
+    out.db.prepare(`SELECT ${column} FROM _stock_ledger WHERE sku = '11'`).pluck().get();
   expect(ledger('reserved_qty')).toBe(2);
   send(out);
   expect(ledger('wanted_qty')).toBe(3);
@@ -339,7 +339,7 @@ it.each([
     booked(out, 1);
     count(out, 'B', 8);
     send(out);
-    expect(out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get()).toBe(wanted);
+    expect(out.db.prepare('SELECT wanted_qty FROM _stock_ledger').pluck().get()).toBe(wanted);
   },
 );
 

@@ -98,7 +98,7 @@ describe('two ways in', () => {
     inbox.ingest();
     expect(
       out.db
-        .prepare("SELECT named, json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending'")
+        .prepare("SELECT named, json_extract(body, '$.qty') AS qty FROM _outbox WHERE state = 'pending'")
         .all(),
     ).toEqual([{ named: null, qty: 5 }]);
   });
@@ -122,7 +122,7 @@ describe('two ways in', () => {
     });
     expect(answer.ok).toBe(true);
     // The count of the inbox was queued first, and the change by HTTP replaced it.
-    expect(rig.rows("SELECT source, json_extract(body, '$.qty') AS qty, replaced FROM outbox")).toEqual([
+    expect(rig.rows("SELECT source, json_extract(body, '$.qty') AS qty, replaced FROM _outbox")).toEqual([
       { source: 'http', qty: 10, replaced: 1 },
     ]);
   });
@@ -138,7 +138,7 @@ describe('two ways in', () => {
     mirror.pragma('synchronous = OFF');
     fc.assert(
       fc.property(fc.array(handOver, { minLength: 1, maxLength: 8 }), fc.boolean(), (steps, isSent) => {
-        mirror.exec('DELETE FROM outbox; DELETE FROM hand_overs');
+        mirror.exec('DELETE FROM _outbox; DELETE FROM _hand_overs');
         const { out, inbox, command, waiting } = atShop(mirror);
         const last: Record<string, unknown> = {};
         steps.forEach(({ way, fields, lookAfter }, i) => {
@@ -151,11 +151,11 @@ describe('two ways in', () => {
           out.clock.jumpWall(10);
           if (lookAfter) inbox.look();
           // A change that was sent is no longer queued, but must still win over older rows of the inbox.
-          if (isSent) out.db.exec("UPDATE outbox SET state = 'done' WHERE state = 'pending'");
+          if (isSent) out.db.exec("UPDATE _outbox SET state = 'done' WHERE state = 'pending'");
         });
         inbox.look();
         const told = out.db
-          .prepare("SELECT body FROM outbox WHERE state IN ('done', 'pending') ORDER BY version")
+          .prepare("SELECT body FROM _outbox WHERE state IN ('done', 'pending') ORDER BY version")
           .pluck()
           .all()
           .map((body) => JSON.parse(String(body)) as Record<string, unknown>);
@@ -163,7 +163,7 @@ describe('two ways in', () => {
         expect(end).toEqual(last);
         expect(waiting('product').length).toBeLessThanOrEqual(1);
         inbox.look();
-        expect(out.db.prepare('SELECT count(*) FROM hand_overs').pluck().get()).toBe(0);
+        expect(out.db.prepare('SELECT count(*) FROM _hand_overs').pluck().get()).toBe(0);
       }),
       { numRuns: runsOf(100) },
     );

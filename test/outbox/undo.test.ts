@@ -64,7 +64,7 @@ it('undo leaves what was changed since, and hands the rest over as of the orders
   if (!line?.item) throw new Error('Nothing to undo.');
   out.intake.accept([line.item], { source: 'cli', guards: GUARDS_OFF, asOfSeq: 99 });
   const asOf = out.db.prepare(
-    "SELECT as_of_seq FROM outbox WHERE target = 'sku:10@s1' AND state = 'pending'",
+    "SELECT as_of_seq FROM _outbox WHERE target = 'sku:10@s1' AND state = 'pending'",
   );
   expect(asOf.pluck().get()).toBe(0);
   send(out);

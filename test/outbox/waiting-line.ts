@@ -8,7 +8,7 @@ export function fillLine(db: Database.Database, branch: string, count: number): 
     (db.prepare("SELECT value FROM marks WHERE name = 'outbox.version'").pluck().get() as number) + 1;
   db.prepare(
     `WITH RECURSIVE n (i) AS (SELECT @first UNION ALL SELECT i + 1 FROM n WHERE i < @last)
-     INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq, basis,
+     INSERT INTO _outbox (change_id, kind, target, conflict_key, body, fields, state, created_at, priority, queue_seq, basis,
        sku, subsidiary_id, branch, source, version)
      SELECT i, 'stock', 'sku:w' || i || '@' || @branch, 'sku:w' || i || '@' || @branch,
        '{"externalId":"W' || i || '","subsidiaryId":"' || @branch || '","qty":3}', 'qty', 'pending',

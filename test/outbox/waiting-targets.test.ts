@@ -285,7 +285,7 @@ it('many changes go into a full line part by part, as those before them leave', 
   await sweep(COFFEE);
   await stores.write(({ db }) => fillLine(db, 's1', WAITING_MAX - 500));
   const many = Array.from({ length: 1_200 }, (_, i) => stock(`N${i}`, 1, { subsidiaryId: 's1' }));
-  await stores.write(({ db }) => db.prepare('DELETE FROM sweeps').run());
+  await stores.write(({ db }) => db.prepare('DELETE FROM _sweeps').run());
   await expect(outbox.submitMany(many, 'cli')).rejects.toMatchObject({ code: 'rate-limited' });
   const made: number[] = [];
   const accepted = await outbox.submitMany(many, 'cli', {
@@ -293,7 +293,7 @@ it('many changes go into a full line part by part, as those before them leave', 
       made.push(taken.length);
       const ids = taken.map(({ changeId }) => changeId).join();
       await stores.write(({ db }) =>
-        db.exec(`UPDATE outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${ids})`),
+        db.exec(`UPDATE _outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${ids})`),
       );
     },
   });
@@ -304,7 +304,7 @@ it('many changes go into a full line part by part, as those before them leave', 
 it('a count handed over while a long inventory waits for room stays, and orders of that time count', async () => {
   await sweep(COFFEE);
   await stores.write(({ db }) => fillLine(db, 's1', WAITING_MAX - 600));
-  await stores.write(({ db }) => db.prepare('DELETE FROM sweeps').run());
+  await stores.write(({ db }) => db.prepare('DELETE FROM _sweeps').run());
   const inventory = Array.from({ length: 1_100 }, (_, i) => stock(`N${i}`, 10, { subsidiaryId: 's1' }));
   const again = [stock('N0', 12, { subsidiaryId: 's1' }), stock('N1', 12, { subsidiaryId: 's1' })];
   let waits = 0;
@@ -312,7 +312,7 @@ it('a count handed over while a long inventory waits for room stays, and orders 
     makeRoom: async (_full, taken) => {
       const ids = taken.map(({ changeId }) => changeId).join();
       await stores.write(({ db }) =>
-        db.exec(`UPDATE outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${ids})`),
+        db.exec(`UPDATE _outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${ids})`),
       );
       waits += 1;
       if (waits > 1) return;
@@ -323,7 +323,7 @@ it('a count handed over while a long inventory waits for room stays, and orders 
       const [first, sent] = await outbox.submit(counted, 'http');
       await stores.write(({ db }) =>
         db.exec(
-          `UPDATE outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${first!.changeId}, ${sent!.changeId})`,
+          `UPDATE _outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${first!.changeId}, ${sent!.changeId})`,
         ),
       );
     },
@@ -332,7 +332,7 @@ it('a count handed over while a long inventory waits for room stays, and orders 
   const waiting = stores.read(({ db }) =>
     db
       .prepare<[], { id: string; qty: number; asOfSeq: number }>(
-        `SELECT body ->> 'externalId' AS id, body ->> 'qty' AS qty, as_of_seq AS asOfSeq FROM outbox
+        `SELECT body ->> 'externalId' AS id, body ->> 'qty' AS qty, as_of_seq AS asOfSeq FROM _outbox
          WHERE state = 'pending' AND body ->> 'externalId' IN ('N0', 'N1', 'N1049', 'N1050', 'N1051') ORDER BY 1`,
       )
       .all(),

@@ -181,7 +181,7 @@ export class ChainPlace {
   async letDaysPass(days: number): Promise<void> {
     const [{ seed } = { seed: '' }] = rowsOf<{ seed: string }>(
       this.hub.storage,
-      "SELECT json_extract(keys, '$.hub') AS seed FROM hub",
+      "SELECT json_extract(keys, '$.hub') AS seed FROM _hub",
       'state.db',
     );
     const connection = await connect({
@@ -212,9 +212,9 @@ export class ChainPlace {
 
   /** Whether the branch has applied all entries of its feed, from its first snapshot on. */
   hasCaughtUp(name: string, { storage }: BranchPlace): boolean {
-    const feed = `SELECT coalesce(b.epoch, hub.epoch) AS epoch, last_n AS n FROM hub, feed_branches b WHERE branch = '${name}'`;
+    const feed = `SELECT coalesce(b.epoch, _hub.epoch) AS epoch, last_n AS n FROM _hub, _feed_branches b WHERE branch = '${name}'`;
     const [given] = rowsOf<{ epoch: string; n: number }>(this.hub.storage, feed);
-    const [taken] = rowsOf<{ epoch: string; n: number }>(storage, 'SELECT epoch, mark AS n FROM link');
+    const [taken] = rowsOf<{ epoch: string; n: number }>(storage, 'SELECT epoch, mark AS n FROM _link');
     return given !== undefined && given.n > 0 && given.epoch === taken?.epoch && given.n === taken.n;
   }
 

@@ -24,22 +24,22 @@ export function noteToClean(db: Database.Database): void {
  */
 export function customersOf(db: Database.Database, endedBefore: string, limit: number): string[] {
   // An end before 2020 was written by a clock that was never set, so the order's age is unknown.
-  const sql = `SELECT order_id FROM orders WHERE ended_at IS NOT NULL AND forgotten_at IS NULL
+  const sql = `SELECT order_id FROM _orders WHERE ended_at IS NOT NULL AND forgotten_at IS NULL
       AND ended_at < ? AND ended_at >= '2020' ORDER BY ended_at LIMIT ?`;
   return sqlOf(db).values<string>(sql, endedBefore, limit);
 }
 
 /** Tables with an order's other payloads (the newest payload is in `orders`), each with its primary key. */
 const PAYLOADS = [
-  ['order_payloads', 'payload_id'],
-  ['held_notifications', 'held_id'],
+  ['_order_payloads', 'payload_id'],
+  ['_held_notifications', 'held_id'],
 ] as const;
 
-const FORGET_ORDER = `UPDATE orders SET ${PERSONAL_FIELDS.map((field) => `${snakeCase(field)} = NULL`)},
+const FORGET_ORDER = `UPDATE _orders SET ${PERSONAL_FIELDS.map((field) => `${snakeCase(field)} = NULL`)},
   payload = ?, forgotten_at = ? WHERE order_id = ?`;
 const FORGET_ITEMS = `UPDATE order_items SET ${PERSONAL_ITEM_FIELDS.map((field) => `${field} = NULL`)} WHERE order_id = ?`;
 
-const FORGET_PREPARED = `UPDATE prepared_orders SET digest = '', content = json_set(content, '$.address', json('[]'),
+const FORGET_PREPARED = `UPDATE _prepared_orders SET digest = '', content = json_set(content, '$.address', json('[]'),
     '$.lines', json((SELECT json_group_array(json_set(value, '$.comment', NULL)) FROM json_each(content, '$.lines'))))
   WHERE order_id = ?`;
 
@@ -70,7 +70,7 @@ export function forgetCustomer(
   }
   // Who tries addresses or short comments finds the ones of a digest. The lines stay: a kitchen may still work on them.
   sql.run(FORGET_PREPARED, orderId);
-  sql.run("UPDATE preparation_events SET digest = '' WHERE order_id = ?", orderId);
+  sql.run("UPDATE _preparation_events SET digest = '' WHERE order_id = ?", orderId);
   forgetInFeed(db, orderId, spellings, at);
   noteToClean(db);
   return true;
@@ -91,7 +91,7 @@ export function forgetQuarantined(db: Database.Database, orderId: string): void 
     .filter((value) => value.length >= NAMED_LENGTH_MIN);
   const texts = [JSON.stringify(orderId), ...(orderId.length >= NAMED_LENGTH_MIN ? [orderId] : []), ...named];
   for (const text of texts) {
-    const sql = `DELETE FROM quarantine
+    const sql = `DELETE FROM _quarantine
       WHERE source IN ('webhook', 'poll') AND instr(CAST(payload AS TEXT), ?) > 0`;
     const { changes } = sqlOf(db).run(sql, text);
     if (changes > 0) noteToClean(db);

@@ -47,12 +47,12 @@ export function feedOrder(db: Database.Database, order: SentOrder): void {
     noteSent(db, branch, orderId);
     // The order's store is known now, so the order is no longer unassigned. A row with a branch is a person's
     // assignment and is kept.
-    sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ? AND branch IS NULL', orderId);
+    sqlOf(db).run('DELETE FROM _unassigned_orders WHERE order_id = ? AND branch IS NULL', orderId);
   } else {
-    const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
+    const note = 'INSERT INTO _unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
     sqlOf(db).run(note, orderId);
   }
-  const move = `UPDATE sent_orders SET moved = (branch IS NOT @branch)
+  const move = `UPDATE _sent_orders SET moved = (branch IS NOT @branch)
     WHERE order_id = @orderId AND moved <> (branch IS NOT @branch)`;
   sqlOf(db).run(move, { orderId, branch: branch ?? null });
   for (const each of sentTo(db, orderId)) {
@@ -63,21 +63,21 @@ export function feedOrder(db: Database.Database, order: SentOrder): void {
 
 /** Records that an order was sent to a branch. */
 export function noteSent(db: Database.Database, branch: string, orderId: string): void {
-  const note = 'INSERT INTO sent_orders (order_id, branch) VALUES (?, ?) ON CONFLICT DO NOTHING';
+  const note = 'INSERT INTO _sent_orders (order_id, branch) VALUES (?, ?) ON CONFLICT DO NOTHING';
   sqlOf(db).run(note, orderId, branch);
 }
 
 /** Returns the configured branches to which the order was sent. */
 function sentTo(db: Database.Database, orderId: string): string[] {
-  const sql = `SELECT branch FROM sent_orders JOIN feed_branches USING (branch)
+  const sql = `SELECT branch FROM _sent_orders JOIN _feed_branches USING (branch)
     WHERE order_id = ? AND catalog_key NOT NULL`;
   return sqlOf(db).values<string>(sql, orderId);
 }
 
 /** Returns the branch of an order: the branch that a person assigned, otherwise the branch of the order's store. */
 function branchOf(db: Database.Database, orderId: string): string | undefined {
-  const sql = `SELECT coalesce(u.branch, s.branch) FROM orders o LEFT JOIN unassigned_orders u USING (order_id)
-    LEFT JOIN feed_stores s ON s.store_id = o.store_external_id WHERE o.order_id = ?`;
+  const sql = `SELECT coalesce(u.branch, s.branch) FROM _orders o LEFT JOIN _unassigned_orders u USING (order_id)
+    LEFT JOIN _feed_stores s ON s.store_id = o.store_external_id WHERE o.order_id = ?`;
   return sqlOf(db).value<string | null>(sql, orderId) ?? undefined;
 }
 
@@ -92,8 +92,8 @@ export function addToFeed(
   body: object | null,
   { at, orderId = null }: { at: string; orderId?: string | null },
 ): void {
-  const sql = `INSERT INTO feed (branch, n, kind, order_id, body, written_at)
-    SELECT branch, last_n + 1, ?, ?, ?, ? FROM feed_branches WHERE branch = ?`;
+  const sql = `INSERT INTO _feed (branch, n, kind, order_id, body, written_at)
+    SELECT branch, last_n + 1, ?, ?, ?, ? FROM _feed_branches WHERE branch = ?`;
   const { changes } = sqlOf(db).run(
     sql,
     kind,
@@ -103,7 +103,7 @@ export function addToFeed(
     branch,
   );
   if (changes === 0) return;
-  sqlOf(db).run('UPDATE feed_branches SET last_n = last_n + 1 WHERE branch = ?', branch);
+  sqlOf(db).run('UPDATE _feed_branches SET last_n = last_n + 1 WHERE branch = ?', branch);
 }
 
 /**
@@ -118,37 +118,37 @@ export function forgetInFeed(
 ): void {
   if (!hasRole(db, 'hub')) return;
   const kept =
-    "SELECT feed_id AS feedId, branch, body FROM feed WHERE order_id = ? AND kind = 'order' AND body <> ''";
+    "SELECT feed_id AS feedId, branch, body FROM _feed WHERE order_id = ? AND kind = 'order' AND body <> ''";
   const rows = sqlOf(db).rows<{ feedId: number; branch: string; body: string }>(kept, orderId);
   for (const { feedId, body } of rows) {
     const { observedAt, ...sent } = JSON.parse(body) as SentOrder;
     const { source, reading, raw } = withoutCustomer({ ...sent, observedAtMs: 0 }, spellings);
     const without: SentOrder = { source, observedAt, reading, raw, isForgotten: true };
-    sqlOf(db).run('UPDATE feed SET body = ? WHERE feed_id = ?', JSON.stringify(without), feedId);
+    sqlOf(db).run('UPDATE _feed SET body = ? WHERE feed_id = ?', JSON.stringify(without), feedId);
   }
   // A closed branch also gets the entry, because its machine still has the customer when the branch is opened again.
-  const hadOrder = sqlOf(db).values<string>('SELECT branch FROM sent_orders WHERE order_id = ?', orderId);
+  const hadOrder = sqlOf(db).values<string>('SELECT branch FROM _sent_orders WHERE order_id = ?', orderId);
   for (const branch of hadOrder) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
 }
 
 /** Returns whether this tillsync is a hub that sends orders to branches. */
 export function isFeeding(db: Database.Database): boolean {
-  return hasRole(db, 'hub') && sqlOf(db).row('SELECT 1 FROM hub') !== undefined;
+  return hasRole(db, 'hub') && sqlOf(db).row('SELECT 1 FROM _hub') !== undefined;
 }
 
 /** Deletes the hub's feeds. Called when this tillsync is no longer a hub. */
 export function endFeeding(db: Database.Database): void {
   sqlOf(db).run('DROP INDEX IF EXISTS orders_by_store');
   for (const table of [
-    'hub',
-    'feed',
-    'feed_branches',
-    'feed_stores',
-    'unassigned_orders',
-    'sent_orders',
-    'handed_up',
-    'catalog_news',
-    'waiting_acks',
+    '_hub',
+    '_feed',
+    '_feed_branches',
+    '_feed_stores',
+    '_unassigned_orders',
+    '_sent_orders',
+    '_handed_up',
+    '_catalog_news',
+    '_waiting_acks',
   ]) {
     sqlOf(db).run(`DELETE FROM ${table}`);
   }

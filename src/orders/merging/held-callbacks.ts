@@ -17,7 +17,7 @@ export function holdNotification(
   knownStatus: string | null,
 ): void {
   // A held callback that arrives again replaces its row, so that a poll whose request began before does not resolve it.
-  const insert = `INSERT OR REPLACE INTO held_notifications
+  const insert = `INSERT OR REPLACE INTO _held_notifications
     (order_id, status, known_status, digest, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)`;
   const status = reading.fields.status ?? null;
   sqlOf(db).run(
@@ -25,8 +25,8 @@ export function holdNotification(
     ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
   );
   // Counts the rows, because a callback that arrives often leaves gaps in the ids.
-  const firstOver = 'SELECT held_id FROM held_notifications ORDER BY held_id DESC LIMIT 1 OFFSET ?';
-  sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= (${firstOver})`, HELD_MAX);
+  const firstOver = 'SELECT held_id FROM _held_notifications ORDER BY held_id DESC LIMIT 1 OFFSET ?';
+  sqlOf(db).run(`DELETE FROM _held_notifications WHERE held_id <= (${firstOver})`, HELD_MAX);
 }
 
 /** SQL condition for a callback that still waits. */
@@ -41,7 +41,7 @@ export function resolveHeldByPoll(
   status: string | null,
   { reading: { orderId }, observedAtMs, asOfHeldId = Number.MAX_SAFE_INTEGER }: OrderObservation,
 ): void {
-  const sql = `UPDATE held_notifications
+  const sql = `UPDATE _held_notifications
     SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
     WHERE order_id = ? AND ${WAITS} AND held_id <= ?`;
   sqlOf(db).run(sql, isoUtc(observedAtMs), status, orderId, asOfHeldId);
@@ -52,14 +52,14 @@ export function resolveHeldByCallback(
   db: Database.Database,
   { reading: { orderId }, observedAtMs }: OrderObservation,
 ): void {
-  const sql = `UPDATE held_notifications SET resolved_at = ?, resolution = 'believed'
+  const sql = `UPDATE _held_notifications SET resolved_at = ?, resolution = 'believed'
     WHERE order_id = ? AND ${WAITS}`;
   sqlOf(db).run(sql, isoUtc(observedAtMs), orderId);
 }
 
 /** Returns whether a callback of the order waits. */
 export function isHeld(db: Database.Database, orderId: string): boolean {
-  const sql = `SELECT 1 FROM held_notifications WHERE order_id = ? AND ${WAITS}`;
+  const sql = `SELECT 1 FROM _held_notifications WHERE order_id = ? AND ${WAITS}`;
   return sqlOf(db).row(sql, orderId) !== undefined;
 }
 
@@ -68,8 +68,8 @@ export function waitingStatus(
   db: Database.Database,
   orderId: string,
 ): { status: string | null; known: string | null } | undefined {
-  const sql = `SELECT held_notifications.status AS status, orders.status AS known
-    FROM held_notifications JOIN orders USING (order_id) WHERE order_id = ? AND ${WAITS}
+  const sql = `SELECT _held_notifications.status AS status, _orders.status AS known
+    FROM _held_notifications JOIN _orders USING (order_id) WHERE order_id = ? AND ${WAITS}
     ORDER BY held_id DESC LIMIT 1`;
   return sqlOf(db).row<{ status: string | null; known: string | null }>(sql, orderId);
 }
@@ -85,8 +85,8 @@ const UNSETTLED_OLD_MS = 75 * 60_000;
 const OLD_AFTER_MS = 30 * 24 * 3_600_000;
 
 /** SQL condition for a callback whose very text was merged before: a repetition, which says nothing new. */
-const IS_REPETITION = `EXISTS (SELECT 1 FROM order_payloads p
-  WHERE p.order_id = held_notifications.order_id AND p.payload = held_notifications.payload)`;
+const IS_REPETITION = `EXISTS (SELECT 1 FROM _order_payloads p
+  WHERE p.order_id = _held_notifications.order_id AND p.payload = _held_notifications.payload)`;
 
 /** Since when the first of an order's callbacks waits, and when the order was placed. */
 interface Waiting {
@@ -109,8 +109,8 @@ function arePollsSilent(db: Database.Database, { waitsSince, createdAt }: Waitin
 }
 
 const WAITING_OF = `SELECT order_id AS orderId, min(received_at) AS waitsSince,
-    (SELECT created_at FROM orders o WHERE o.order_id = held_notifications.order_id) AS createdAt
-  FROM held_notifications WHERE ${WAITS}`;
+    (SELECT created_at FROM _orders o WHERE o.order_id = _held_notifications.order_id) AS createdAt
+  FROM _held_notifications WHERE ${WAITS}`;
 
 /**
  * Returns the status of the callback that was held last for the order, if callbacks have to decide; otherwise null. A
@@ -123,9 +123,9 @@ export function statusHeldBefore(
   const sql = sqlOf(db);
   const waiting = sql.row<Waiting>(`${WAITING_OF} AND order_id = ? GROUP BY order_id`, orderId);
   if (waiting === undefined || !arePollsSilent(db, waiting, observedAtMs)) return null;
-  const merged = 'SELECT 1 FROM order_payloads WHERE order_id = ? AND payload = ?';
+  const merged = 'SELECT 1 FROM _order_payloads WHERE order_id = ? AND payload = ?';
   if (sql.row(merged, orderId, raw) !== undefined) return null;
-  const newest = `SELECT status FROM held_notifications WHERE order_id = ? AND ${WAITS} AND NOT ${IS_REPETITION}
+  const newest = `SELECT status FROM _held_notifications WHERE order_id = ? AND ${WAITS} AND NOT ${IS_REPETITION}
     ORDER BY held_id DESC LIMIT 1`;
   return sql.value<string | null>(newest, orderId) ?? null;
 }
@@ -151,9 +151,9 @@ export function waitingTogether(db: Database.Database, nowMs: number): Map<strin
     .rows<Waiting & { orderId: string }>(`${WAITING_OF} GROUP BY order_id HAVING count(*) > 1`)
     .filter((waiting) => arePollsSilent(db, waiting, nowMs));
   if (silent.length === 0) return new Map();
-  const sql = `SELECT order_id AS orderId, held_notifications.status AS status, orders.status AS known,
-      received_at AS receivedAt, held_notifications.payload AS payload
-    FROM held_notifications JOIN orders USING (order_id) WHERE ${WAITS} AND NOT ${IS_REPETITION}
+  const sql = `SELECT order_id AS orderId, _held_notifications.status AS status, _orders.status AS known,
+      received_at AS receivedAt, _held_notifications.payload AS payload
+    FROM _held_notifications JOIN _orders USING (order_id) WHERE ${WAITS} AND NOT ${IS_REPETITION}
       AND order_id IN (SELECT value FROM json_each(?)) ORDER BY held_id`;
   const ids = JSON.stringify(silent.map(({ orderId }) => orderId));
   const orders = Map.groupBy(sqlOf(db).rows<WaitingCallback>(sql, ids), ({ orderId }) => orderId);
@@ -165,10 +165,10 @@ const TOLD_AFTER_MS = 3 * 60_000;
 
 /** Returns orders whose callbacks have been held for longer than a poll takes, the first one held first. */
 export function heldOrders(db: Database.Database, nowMs: number): HeldOrder[] {
-  const sql = `SELECT order_id AS orderId, code, orders.status AS status, held.status AS heldStatus,
+  const sql = `SELECT order_id AS orderId, code, _orders.status AS status, held.status AS heldStatus,
       created_at AS createdAt
-    FROM (SELECT order_id, status, min(received_at) AS first_at, max(held_id) FROM held_notifications
-      WHERE ${WAITS} GROUP BY order_id) AS held JOIN orders USING (order_id)
+    FROM (SELECT order_id, status, min(received_at) AS first_at, max(held_id) FROM _held_notifications
+      WHERE ${WAITS} GROUP BY order_id) AS held JOIN _orders USING (order_id)
     WHERE first_at <= ? AND first_at > ? ORDER BY first_at`;
   return sqlOf(db).rows<HeldOrder>(sql, isoUtc(nowMs - TOLD_AFTER_MS), isoUtc(nowMs - TOLD_WITHIN_MS));
 }

@@ -58,7 +58,7 @@ export function noteIncomplete(
   const named = parts.slice(0, PARTS_MAX).join(', ') + (parts.length > PARTS_MAX ? ', …' : '');
   const reason = `Order ${orderId} is incomplete: ${named}. What came is its payload.`;
   if (incompleteReason(db, orderId) === reason) return;
-  const sql = 'UPDATE orders SET incomplete_reason = ?, incomplete_since = ? WHERE order_id = ?';
+  const sql = 'UPDATE _orders SET incomplete_reason = ?, incomplete_since = ? WHERE order_id = ?';
   sqlOf(db).run(sql, reason, isoUtc(observedAtMs), orderId);
 }
 
@@ -82,13 +82,13 @@ function partsOf({ reading, source, observedAtMs }: OrderObservation, merged: Me
 
 /** Returns which part of an order could not be read; null if it is complete. */
 export function incompleteReason(db: Database.Database, orderId: string): string | null {
-  const sql = 'SELECT incomplete_reason FROM orders WHERE order_id = ?';
+  const sql = 'SELECT incomplete_reason FROM _orders WHERE order_id = ?';
   return sqlOf(db).value<string | null>(sql, orderId) ?? null;
 }
 
 function endIncomplete(db: Database.Database, orderId: string): void {
   // A row is rewritten with its payload, so a complete order is left alone.
-  const sql = `UPDATE orders SET incomplete_reason = NULL, incomplete_since = NULL
+  const sql = `UPDATE _orders SET incomplete_reason = NULL, incomplete_since = NULL
     WHERE order_id = ? AND incomplete_since IS NOT NULL`;
   sqlOf(db).run(sql, orderId);
 }
@@ -97,7 +97,7 @@ function endIncomplete(db: Database.Database, orderId: string): void {
 export function incompleteOrders(db: Database.Database, nowMs: number): IncompleteOrder[] {
   const sql = `SELECT order_id AS orderId, code, incomplete_since AS since,
       is_scheduled IS 1 AND scheduled_for IS NULL AS lacksTime
-    FROM orders WHERE ${IS_OPEN} AND incomplete_since > ? ORDER BY incomplete_since`;
+    FROM _orders WHERE ${IS_OPEN} AND incomplete_since > ? ORDER BY incomplete_since`;
   return sqlOf(db).rows<IncompleteOrder>(sql, isoUtc(nowMs - TOLD_WITHIN_MS));
 }
 
@@ -122,7 +122,7 @@ export function strayOrders(
   nowMs: number,
 ): (OddOrder & { store: string | null })[] {
   const unknown = stores === null ? 'false' : `store_external_id NOT IN (${stores.map(() => '?')})`;
-  const sql = `SELECT order_id AS orderId, code, store_external_id AS store FROM orders
+  const sql = `SELECT order_id AS orderId, code, store_external_id AS store FROM _orders
     WHERE ${IS_OPEN} AND (created_at > ? OR (created_at IS NULL AND updated_at > ?))
       AND (store_external_id IS NULL OR ${unknown})
     ORDER BY created_at DESC`;
@@ -146,7 +146,7 @@ export interface SumsOfOrders {
 const SUMMED_MAX = 5_000;
 
 export function sumsOfOrders(db: Database.Database, nowMs: number): SumsOfOrders {
-  const sql = `SELECT order_id AS orderId, code, sums_differ AS differs FROM orders
+  const sql = `SELECT order_id AS orderId, code, sums_differ AS differs FROM _orders
     WHERE created_at > ? AND created_at <= ? AND sums_differ IS NOT NULL ORDER BY created_at DESC LIMIT ${SUMMED_MAX}`;
   const between = (fromMs: number, toMs: number) =>
     sqlOf(db).rows<OddOrder & { differs: number }>(sql, isoUtc(fromMs), isoUtc(toMs));
@@ -187,7 +187,7 @@ const USUAL_MIN = 10;
 export function missingCodes(db: Database.Database, nowMs: number, lookedMs: number | null): MissingCodes {
   const untilMs = Math.min(nowMs + DAY_MS, (lookedMs ?? 0) - SETTLED_AFTER_MS);
   const range = (fromMs: number, toMs: number) => {
-    const sql = `SELECT min(code) AS min, max(code) AS max FROM (SELECT code FROM orders
+    const sql = `SELECT min(code) AS min, max(code) AS max FROM (SELECT code FROM _orders
       WHERE created_at > ? AND created_at <= ? AND code IS NOT NULL ORDER BY created_at DESC LIMIT ${SUMMED_MAX})`;
     const found = sqlOf(db).row<{ min: number | null; max: number | null }>(
       sql,
@@ -209,7 +209,7 @@ export function missingCodes(db: Database.Database, nowMs: number, lookedMs: num
   return { ...day, usualShare: isUsualKnown ? week.missing.length / week.codes : 1 };
 }
 
-const CODES_BETWEEN = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
+const CODES_BETWEEN = 'SELECT code FROM _orders WHERE code BETWEEN ? AND ?';
 
 /** Returns the numbers missing between `codes`, highest first: [4, 5, 7] → [6]. */
 function gapsIn(codes: readonly number[]): { missing: number[]; codes: number } {
@@ -238,8 +238,8 @@ const ADDED_SHARE = 0.8;
  */
 export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
   const kind = ['payload_source', 'delivery_type', 'is_scheduled'];
-  const kinds = `SELECT DISTINCT ${kind} FROM orders WHERE created_at > ? AND created_at <= ?`;
-  const payloads = `SELECT payload FROM orders WHERE created_at > ? AND created_at <= ?
+  const kinds = `SELECT DISTINCT ${kind} FROM _orders WHERE created_at > ? AND created_at <= ?`;
+  const payloads = `SELECT payload FROM _orders WHERE created_at > ? AND created_at <= ?
     AND (${kind.map((column) => `${column} IS ?`).join(' AND ')}) AND forgotten_at IS NULL
     ORDER BY created_at DESC LIMIT ?`;
   const [dayFrom, dayTo] = [isoUtc(nowMs - DAY_MS), isoUtc(nowMs + DAY_MS)];
@@ -279,7 +279,7 @@ export function noteUnknownStatus(
   word: string,
 ): void {
   const sql = sqlOf(db);
-  const note = `INSERT INTO seen (kind, name, first_at, last_at, order_id) VALUES ('unknown-status', @word, @at, @at, @orderId)
+  const note = `INSERT INTO _seen (kind, name, first_at, last_at, order_id) VALUES ('unknown-status', @word, @at, @at, @orderId)
     ON CONFLICT (kind, name) DO UPDATE SET order_id = excluded.order_id, last_at = excluded.last_at`;
   sql.run(note, { word: word.slice(0, WORD_LENGTH_MAX), at: isoUtc(observedAtMs), orderId });
   const words = seen('unknown-status');
@@ -289,7 +289,7 @@ export function noteUnknownStatus(
 
 /** Returns the unknown statuses of the last day, the newest first. */
 export function unknownStatuses(db: Database.Database, nowMs: number): StatusWord[] {
-  const sql = `SELECT s.name AS word, s.order_id AS orderId, o.code FROM seen s LEFT JOIN orders o USING (order_id)
+  const sql = `SELECT s.name AS word, s.order_id AS orderId, o.code FROM _seen s LEFT JOIN _orders o USING (order_id)
     WHERE s.kind = 'unknown-status' AND s.last_at > ? ORDER BY s.last_at DESC, s.name`;
   return sqlOf(db).rows<StatusWord>(sql, isoUtc(nowMs - TOLD_FOR_MS));
 }

@@ -24,13 +24,13 @@ export interface UnlistedOrder {
 
 /** Records that an answer has an order that is in the mirror, in the caller's transaction. */
 export function noteListed(db: Database.Database, orderId: string, at: string): void {
-  sqlOf(db).run('UPDATE orders SET listed_at = ? WHERE order_id = ?', at, orderId);
+  sqlOf(db).run('UPDATE _orders SET listed_at = ? WHERE order_id = ?', at, orderId);
 }
 
 /** Returns the open orders that their list lacks, oldest first. */
 function unlistedOrders(db: Database.Database): UnlistedOrder[] {
   const sql = `SELECT order_id AS orderId, code, listed_at AS listedAt, missing_since AS since
-    FROM orders WHERE missing_since IS NOT NULL AND missing_told = 1 AND ${IS_OPEN} ORDER BY missing_since, order_id`;
+    FROM _orders WHERE missing_since IS NOT NULL AND missing_told = 1 AND ${IS_OPEN} ORDER BY missing_since, order_id`;
   return sqlOf(db).rows<UnlistedOrder>(sql);
 }
 
@@ -96,7 +96,8 @@ export class ListedOrders {
         for (const { orderId, createdAt, missingSince } of lost) {
           if (missingSince === null)
             sql.run(MISSING, lastListedAt(db, createdAt), at, Number(areFew), orderId);
-          else sql.run('UPDATE orders SET missing_told = 1 WHERE order_id = ? AND missing_told = 0', orderId);
+          else
+            sql.run('UPDATE _orders SET missing_told = 1 WHERE order_id = ? AND missing_told = 0', orderId);
         }
         if (!report.mayBeCut) noteDays(db, window, at);
       }
@@ -105,8 +106,8 @@ export class ListedOrders {
   }
 }
 
-const LISTED_AGAIN = 'UPDATE orders SET listed_at = ?, missing_since = NULL WHERE missing_since IS NOT NULL';
-const MISSING = `UPDATE orders SET listed_at = max(listed_at, ?), missing_since = ?, missing_told = ?
+const LISTED_AGAIN = 'UPDATE _orders SET listed_at = ?, missing_since = NULL WHERE missing_since IS NOT NULL';
+const MISSING = `UPDATE _orders SET listed_at = max(listed_at, ?), missing_since = ?, missing_told = ?
   WHERE order_id = ?`;
 
 interface Expected {
@@ -120,7 +121,7 @@ interface Expected {
 
 function expected(db: Database.Database, window: PollWindow): Expected[] {
   const sql = `SELECT order_id AS orderId, code, created_at AS createdAt, seq, missing_since AS missingSince
-    FROM orders WHERE ${IS_OPEN} AND listed_at IS NOT NULL AND ((created_at >= ? AND created_at < ?) OR missing_since IS NOT NULL)`;
+    FROM _orders WHERE ${IS_OPEN} AND listed_at IS NOT NULL AND ((created_at >= ? AND created_at < ?) OR missing_since IS NOT NULL)`;
   return sqlOf(db)
     .rows<Omit<Expected, 'isInWindow'>>(sql, window.startDate, addDays(window.endDate, 1))
     .map((row) => ({ ...row, isInWindow: liesWithin(window, Date.parse(row.createdAt)) }))
@@ -160,7 +161,7 @@ const DAYS_KEPT = 400;
 
 function noteDays(db: Database.Database, { startDate, endDate }: PollWindow, at: string): void {
   const sql = sqlOf(db);
-  const note = `INSERT INTO seen (kind, name, first_at, last_at) VALUES ('polled-day', ?, ?, ?)
+  const note = `INSERT INTO _seen (kind, name, first_at, last_at) VALUES ('polled-day', ?, ?, ?)
     ON CONFLICT (kind, name) DO UPDATE SET last_at = excluded.last_at`;
   for (let day = startDate; day <= endDate; day = addDays(day, 1)) sql.run(note, day, at, at);
   const keptFrom = addDays(isoUtc(Date.parse(at)).slice(0, 10), -DAYS_KEPT);

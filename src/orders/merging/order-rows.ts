@@ -125,12 +125,12 @@ const OWN_FIELDS = [
   ...['updatedAt', 'payloadAt', 'endedAt', 'forgottenAt', 'sumsDiffer', 'evidence'],
 ];
 const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])}, coalesce(lines_seq, seq) AS linesSeq
-  FROM orders WHERE order_id = ?`;
-const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, channel, listed_at, order_id)
+  FROM _orders WHERE order_id = ?`;
+const INSERT_ORDER = `INSERT INTO _orders (${WRITTEN}, to_book_since, channel, listed_at, order_id)
   VALUES (${marks(WRITTEN.length + 4)})`;
 /** SQL that takes over when an answer had the order; a callback leaves the time alone. */
 const LISTED = 'listed_at = coalesce(?, listed_at)';
-const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)},
+const UPDATE_ORDER = `UPDATE _orders SET ${WRITTEN.map((column) => `${column} = ?`)},
   to_book_since = coalesce(to_book_since, ?), channel = coalesce(?, channel), ${LISTED},
   payload_at = NULL WHERE order_id = ?`;
 // No ORDER BY here, because it would make the query three times as slow even with nothing to sort.
@@ -176,12 +176,12 @@ export function polledAs(
   db: Database.Database,
   digest: string,
 ): { orderId: string; code: number | null } | undefined {
-  const sql = 'SELECT order_id AS orderId, code FROM orders WHERE poll_digest = +?';
+  const sql = 'SELECT order_id AS orderId, code FROM _orders WHERE poll_digest = +?';
   return sqlOf(db).row<{ orderId: string; code: number | null }>(sql, digest);
 }
 
 export function isMirrored(db: Database.Database, orderId: string): boolean {
-  return sqlOf(db).value('SELECT 1 FROM orders WHERE order_id = ?', orderId) !== undefined;
+  return sqlOf(db).value('SELECT 1 FROM _orders WHERE order_id = ?', orderId) !== undefined;
 }
 
 export function knownOrder(db: Database.Database, orderId: string): KnownRow | undefined {
@@ -190,11 +190,11 @@ export function knownOrder(db: Database.Database, orderId: string): KnownRow | u
 }
 
 function updateEvidence(db: Database.Database, orderId: string, evidence: string): void {
-  sqlOf(db).run('UPDATE orders SET evidence = ? WHERE order_id = ?', evidence, orderId);
+  sqlOf(db).run('UPDATE _orders SET evidence = ? WHERE order_id = ?', evidence, orderId);
 }
 
 export function updateDigest(db: Database.Database, orderId: string, pollDigest: string | null): void {
-  sqlOf(db).run('UPDATE orders SET poll_digest = ? WHERE order_id = ?', pollDigest, orderId);
+  sqlOf(db).run('UPDATE _orders SET poll_digest = ? WHERE order_id = ?', pollDigest, orderId);
 }
 
 /** Returns the items of an order, in the order of their lines. */
@@ -278,7 +278,7 @@ function insertRows(db: Database.Database, { columns, texts }: Inserts, values: 
   }
 }
 
-/** A payload in the table `order_payloads`: it was merged, but is not, or no longer, the one in the order's row. */
+/** A payload in the table `_order_payloads`: it was merged, but is not, or no longer, the one in the order's row. */
 export interface EarlierPayload {
   /** Seq of the order's newest event after this payload was merged. */
   seq: number;
@@ -299,10 +299,10 @@ export function addPayload(
   { seq, source, receivedAt, payload }: EarlierPayload,
   applied: boolean,
 ): void {
-  const has = 'SELECT 1 FROM order_payloads WHERE order_id = ? AND seq = ? AND payload = ?';
+  const has = 'SELECT 1 FROM _order_payloads WHERE order_id = ? AND seq = ? AND payload = ?';
   if (!applied && sqlOf(db).row(has, orderId, seq, payload) !== undefined) return;
   const sql =
-    'INSERT INTO order_payloads (order_id, seq, applied, source, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)';
+    'INSERT INTO _order_payloads (order_id, seq, applied, source, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)';
   sqlOf(db).run(sql, orderId, seq, Number(applied), source, receivedAt, payload);
 }
 
@@ -315,7 +315,7 @@ export interface MergedPayload extends EarlierPayload {
 export function earlierPayloads(db: Database.Database, orderId: string): MergedPayload[] {
   const sql = `SELECT seq, source, received_at AS receivedAt, payload,
       (SELECT e.status FROM order_events e WHERE e.seq = p.seq AND p.applied = 1) AS believedStatus
-    FROM order_payloads p WHERE order_id = ? ORDER BY seq, received_at, payload_id`;
+    FROM _order_payloads p WHERE order_id = ? ORDER BY seq, received_at, payload_id`;
   return sqlOf(db).rows<MergedPayload>(sql, orderId);
 }
 
@@ -413,7 +413,7 @@ export function mergeOrder(
     if (items && !(known && sameItems)) insertItems(db, orderId, items, places);
     // The POS may have noted the numbers of lines.
     if (hasSameLines && !sameItems && items)
-      sql.run('UPDATE orders SET numbers_seq = ? WHERE order_id = ?', Number(seq), orderId);
+      sql.run('UPDATE _orders SET numbers_seq = ? WHERE order_id = ?', Number(seq), orderId);
     // The feed gets the whole order, so that a branch that lacks the order needs nothing more.
     if (isFed) {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
@@ -529,13 +529,13 @@ function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values
   // The newest time is not selected by max(), because the query, which runs for every new order, is four times as fast
   // without it.
   const acks = sqlOf(db).values<string>(
-    "SELECT acked_at FROM order_acks WHERE order_id = ? AND source <> 'cli'",
+    "SELECT acked_at FROM _order_acks WHERE order_id = ? AND source <> 'cli'",
     orderId,
   );
   const ackedAt = acks.toSorted().at(-1);
   if (ackedAt === undefined) return;
   const sql =
-    "INSERT INTO seen (kind, name, first_at, last_at) VALUES ('acknowledging-store', ?, ?, ?) ON CONFLICT DO NOTHING";
+    "INSERT INTO _seen (kind, name, first_at, last_at) VALUES ('acknowledging-store', ?, ?, ?) ON CONFLICT DO NOTHING";
   sqlOf(db).run(sql, values[STORE_AT] ?? '', ackedAt, ackedAt);
 }
 
@@ -555,11 +555,11 @@ function noteConfirmed(
   const listedAt = pollDigest === null ? null : receivedAt;
   if (known.payloadSource === source && isOther) {
     if (source === 'webhook' || known.payloadAt === null) keepReplacedPayload(db, orderId, known);
-    const sql = `UPDATE orders SET payload = ?, payload_at = ?, poll_digest = ?, ${LISTED} WHERE order_id = ?`;
+    const sql = `UPDATE _orders SET payload = ?, payload_at = ?, poll_digest = ?, ${LISTED} WHERE order_id = ?`;
     sqlOf(db).run(sql, raw, receivedAt, digest, listedAt, orderId);
   } else if (known.pollDigest !== digest) {
     sqlOf(db).run(
-      `UPDATE orders SET poll_digest = ?, ${LISTED} WHERE order_id = ?`,
+      `UPDATE _orders SET poll_digest = ?, ${LISTED} WHERE order_id = ?`,
       digest,
       listedAt,
       orderId,

@@ -52,8 +52,8 @@ export function orderCode(word: string): number | undefined {
  * is refused because it is no id.
  */
 export const REFUSED_ACKS_OF = `(order_id = @orderId OR (
-  order_id = (SELECT CAST(o.code AS TEXT) FROM orders o WHERE o.order_id = @orderId)
-  AND NOT EXISTS (SELECT 1 FROM orders o WHERE o.order_id = refused_acks.order_id)))`;
+  order_id = (SELECT CAST(o.code AS TEXT) FROM _orders o WHERE o.order_id = @orderId)
+  AND NOT EXISTS (SELECT 1 FROM _orders o WHERE o.order_id = refused_acks.order_id)))`;
 
 /** Content of one record or notification of an order. */
 export interface OrderReading {
@@ -161,7 +161,7 @@ const hasTablesOf = (role: string) => `EXISTS (SELECT 1 FROM marks WHERE name = 
  * SQL condition for a row of `orders` that the POS of its store has not acknowledged as a whole. At a branch of a hub any
  * acknowledgement counts, because all are from its own POS.
  */
-export const IS_UNACKNOWLEDGED = `NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id AND a.without IS NULL
+export const IS_UNACKNOWLEDGED = `NOT EXISTS (SELECT 1 FROM _order_acks a WHERE a.order_id = _orders.order_id AND a.without IS NULL
   AND (a.branch IN ('', coalesce(store_external_id, '')) OR (${hasTablesOf('branch')} AND NOT ${hasTablesOf('hub')})))`;
 
 /** Returns whether the POS should book an order of this status, by the same rule as `IS_TO_BOOK`. */

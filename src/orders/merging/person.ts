@@ -114,7 +114,7 @@ function personalOrders(db: Database.Database): PersonalOrder[] {
   const sql = `SELECT order_id AS orderId, code, status, created_at AS createdAt, name AS title,
       trim(concat_ws(' ', customer_first_name, customer_last_name)) AS name, customer_email AS email,
       customer_phone_number AS phone, address_phone_number AS addressPhone
-    FROM orders WHERE forgotten_at IS NULL ORDER BY created_at`;
+    FROM _orders WHERE forgotten_at IS NULL ORDER BY created_at`;
   const rows = db.prepare<[], PersonalRow>(sql).all();
   return rows.map(({ title, name, email, phone, addressPhone, ...order }) => ({
     ...order,

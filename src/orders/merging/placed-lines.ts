@@ -23,9 +23,9 @@ const BY_ID = `SELECT ${ENDS} FROM (${['ext_id', 'product_id_pos_a', 'product_co
   .map((column) => `SELECT sku, product_id FROM integrations WHERE ${column} = @id`)
   .join(' UNION ALL ')})`;
 // Two queries, each of one table, because a join of both takes four times as long.
-const BY_NAME = `SELECT min(product_id) AS productId, max(product_id) AS lastProductId FROM products
+const BY_NAME = `SELECT min(product_id) AS productId, max(product_id) AS lastProductId FROM _products
   WHERE name = ? AND vanished_at IS NULL`;
-const OF_PRODUCT = 'SELECT min(sku) AS sku, max(sku) AS lastSku FROM skus WHERE product_id = ?';
+const OF_PRODUCT = 'SELECT min(sku) AS sku, max(sku) AS lastSku FROM _skus WHERE product_id = ?';
 
 /**
  * Finds a line's sku as the stock ledger does: by its id in the three mapping fields, then by its product's name. If
@@ -98,7 +98,7 @@ export function noteSku(
   const isById = `EXISTS (SELECT 1 FROM integrations n WHERE n.sku = @sku
     AND order_items.product_external_id IN (n.ext_id, n.product_id_pos_a, n.product_code_pos_b))`;
   sql.run(
-    `UPDATE order_items SET sku = @sku, product_id = (SELECT s.product_id FROM skus s WHERE s.sku = @sku),
+    `UPDATE order_items SET sku = @sku, product_id = (SELECT s.product_id FROM _skus s WHERE s.sku = @sku),
        matched_by = CASE WHEN ${isById} THEN 'external_id' ELSE 'name' END
      WHERE order_id = @orderId AND line = @line AND sku IS NULL`,
     { sku, orderId, line },

@@ -23,7 +23,7 @@ import { columnsAs, placedItemsOf } from '../merging/order-rows.ts';
 import { newestSeq } from './mirror-file.ts';
 
 const COLUMNS = ['orderId', 'seq', 'updatedAt', ...ORDER_FIELDS, 'channel'];
-const ORDER = `SELECT ${columnsAs(COLUMNS)} FROM orders`;
+const ORDER = `SELECT ${columnsAs(COLUMNS)} FROM _orders`;
 export const EVENT = `SELECT ${columnsAs(['seq', 'orderId', 'status', 'previousStatus', 'source', 'observedAt'])}
   FROM order_events`;
 
@@ -48,7 +48,7 @@ const isFound = (inContact: boolean, ...columns: string[]) => `finds(@text, conc
   ${[...columns, 'order_id', ...(inContact ? CONTACT : [])].join(', ')},
   customer_first_name, customer_last_name, store_external_id,
   (SELECT group_concat(concat_ws(' ', i.product_external_id, i.product_name, i.sku, i.comment), ' ') FROM order_items i
-    WHERE i.order_id = orders.order_id)), ${inContact ? PHONES : "''"})`;
+    WHERE i.order_id = _orders.order_id)), ${inContact ? PHONES : "''"})`;
 
 /** SQL condition for each field of a filter. */
 const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
@@ -63,7 +63,7 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   customer: `finds(@customer, concat_ws(' ', customer_first_name, customer_last_name, customer_phone_number,
     customer_email), ${PHONES})`,
   text: isFound(true, 'code', 'name'),
-  unbooked: 'EXISTS (SELECT 1 FROM orders_unbooked u WHERE u.order_id = orders.order_id)',
+  unbooked: 'EXISTS (SELECT 1 FROM orders_unbooked u WHERE u.order_id = _orders.order_id)',
 };
 
 /** Yields orders one by one, so that a whole year need not fit into memory. */
@@ -99,9 +99,9 @@ export function eventsOfStore(
   const named = 'IN (SELECT value FROM json_each(@stores))';
   const events = sqlOf(db).rows<OrderEvent>(
     `${EVENT} WHERE seq > @after AND seq <= @end AND (
-       EXISTS (SELECT 1 FROM orders o WHERE o.order_id = order_events.order_id AND o.store_external_id ${named})
-       OR EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = order_events.order_id AND a.branch ${named})
-       OR EXISTS (SELECT 1 FROM stock_steps s WHERE s.order_id = order_events.order_id AND s.subsidiary_id ${named}))
+       EXISTS (SELECT 1 FROM _orders o WHERE o.order_id = order_events.order_id AND o.store_external_id ${named})
+       OR EXISTS (SELECT 1 FROM _order_acks a WHERE a.order_id = order_events.order_id AND a.branch ${named})
+       OR EXISTS (SELECT 1 FROM _stock_steps s WHERE s.order_id = order_events.order_id AND s.subsidiary_id ${named}))
      ORDER BY seq LIMIT +@limit`,
     { after, end, limit, stores: JSON.stringify(stores) },
   );
@@ -142,7 +142,7 @@ export function orderHistory(db: Database.Database, orderId: string): OrderHisto
 }
 
 export function acknowledgementOf(db: Database.Database, orderId: string): OrderHistory['acknowledged'] {
-  const sql = `SELECT acked_at AS at, source, without FROM order_acks
+  const sql = `SELECT acked_at AS at, source, without FROM _order_acks
     WHERE order_id = ? ORDER BY acked_at DESC LIMIT 1`;
   const row = sqlOf(db).row<{ at: string; source: string; without: string | null }>(sql, orderId);
   return row ? { ...row, without: JSON.parse(row.without ?? '[]') as number[] } : null;
@@ -151,7 +151,7 @@ export function acknowledgementOf(db: Database.Database, orderId: string): Order
 const BOARD = `SELECT ${columnsAs([
   ...['orderId', 'seq', 'code', 'status', 'storeExternalId', 'customerFirstName', 'customerLastName'],
   ...['deliveryType', 'amountToPay', 'createdAt', 'isScheduled', 'scheduledFor', 'updatedAt'],
-])}, (SELECT max(acked_at) FROM order_acks WHERE order_acks.order_id = orders.order_id) AS acknowledgedAt FROM orders`;
+])}, (SELECT max(acked_at) FROM _order_acks WHERE _order_acks.order_id = _orders.order_id) AS acknowledgedAt FROM _orders`;
 type BoardRow = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled: number | null };
 
 const HOUR_MS = 3_600_000;
@@ -165,7 +165,7 @@ const ACKNOWLEDGING = seen('acknowledging-store');
 
 /** Returns when a POS last acknowledged an order; null if none ever did. */
 export function lastAcknowledgedAt(db: Database.Database): string | null {
-  return sqlOf(db).value<string | null>('SELECT max(acked_at) FROM order_acks') ?? null;
+  return sqlOf(db).value<string | null>('SELECT max(acked_at) FROM _order_acks') ?? null;
 }
 
 /** Maximum number of waiting orders that are counted, to limit the time. */
@@ -184,14 +184,14 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
   // An order without a readable creation time may be new, so it is not left out.
   const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < taken_from";
   // `lines_seq` is the move, or a later edit, which restarts the wait.
-  const waitsFrom = `CASE WHEN EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id)
-    THEN max(to_book_since, coalesce((SELECT e.observed_at FROM order_events e WHERE e.seq = orders.lines_seq), to_book_since))
+  const waitsFrom = `CASE WHEN EXISTS (SELECT 1 FROM _order_acks a WHERE a.order_id = _orders.order_id)
+    THEN max(to_book_since, coalesce((SELECT e.observed_at FROM order_events e WHERE e.seq = _orders.lines_seq), to_book_since))
     ELSE to_book_since END`;
   const waits = (when: string) => `SELECT order_id AS orderId, code, taken_from,
       CASE WHEN ${IS_SCHEDULED} THEN
         max(${waitsFrom}, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), ''))
       ELSE ${waitsFrom} END AS since
-    FROM orders CROSS JOIN acking ON store = coalesce(store_external_id, '')
+    FROM _orders CROSS JOIN acking ON store = coalesce(store_external_id, '')
     WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL AND ${IS_UNACKNOWLEDGED}`;
   return sqlOf(db).rows<WaitingOrder>(
     `WITH acking AS (
@@ -262,9 +262,9 @@ const SEARCHED = 5_000;
 export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: number): BoardOrder[] {
   const { text = '', created, limit, isWithoutContact = false } = search;
   const when = created ? 'created_at >= @from AND created_at < @before' : 'true';
-  const newest = `SELECT order_id FROM orders WHERE ${when} ORDER BY created_at DESC LIMIT ${SEARCHED}`;
-  const found = `order_id IN (SELECT order_id FROM orders WHERE order_id IN (${newest}) AND ${isFound(!isWithoutContact)}
-    UNION SELECT order_id FROM orders WHERE code = @code)`;
+  const newest = `SELECT order_id FROM _orders WHERE ${when} ORDER BY created_at DESC LIMIT ${SEARCHED}`;
+  const found = `order_id IN (SELECT order_id FROM _orders WHERE order_id IN (${newest}) AND ${isFound(!isWithoutContact)}
+    UNION SELECT order_id FROM _orders WHERE code = @code)`;
   const values = { ...created, text, code: /^#?\d{1,15}$/.test(text) ? Number(text.replace('#', '')) : null };
   const rows = sqlOf(db).rows<BoardRow>(
     `${BOARD} WHERE ${when} AND ${text === '' ? 'true' : found} ORDER BY created_at DESC LIMIT @limit`,
@@ -275,8 +275,8 @@ export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: 
 
 /** Maximum number of settled changes that are read for each hour of the trends, newest first, to limit the time. */
 const SAMPLE = 500;
-const SETTLED = 'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?';
-const CREATED = 'SELECT count(*) FROM orders WHERE created_at >= ? AND created_at < ?';
+const SETTLED = 'SELECT count(*) FROM _outbox WHERE settled_at >= ? AND settled_at < ?';
+const CREATED = 'SELECT count(*) FROM _orders WHERE created_at >= ? AND created_at < ?';
 
 /**
  * Returns the numbers of orders and pushed changes of the last hours, oldest hour first. Uses indexes on the times.
@@ -289,7 +289,7 @@ export function readTrends(db: Database.Database, nowMs: number, hours: number):
     const from = isoUtc(fromMs);
     const to = isoUtc(fromMs + HOUR_MS);
     const sample = sql.rows<{ state: string; createdAt: string; settledAt: string }>(
-      `SELECT state, created_at AS createdAt, settled_at AS settledAt FROM outbox
+      `SELECT state, created_at AS createdAt, settled_at AS settledAt FROM _outbox
        WHERE settled_at >= ? AND settled_at < ? ORDER BY settled_at DESC LIMIT ?`,
       ...[from, to, SAMPLE],
     );
@@ -317,7 +317,7 @@ const OPEN_MAX = 500;
 /** Counts the newest open orders by status, in one indexed read. */
 export function openOrdersByStatus(db: Database.Database): { status: string | null; orders: number }[] {
   const sql = `SELECT status, count(*) AS orders FROM
-      (SELECT status FROM orders INDEXED BY orders_open WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
+      (SELECT status FROM _orders INDEXED BY orders_open WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
     GROUP BY status`;
   return sqlOf(db).rows<{ status: string | null; orders: number }>(sql, OPEN_MAX);
 }
@@ -327,12 +327,12 @@ export function openOrdersByStatus(db: Database.Database): { status: string | nu
  * changes.
  */
 export function quarantineBySource(db: Database.Database): { source: string; entries: number }[] {
-  const sql = 'SELECT source, count(*) AS entries FROM quarantine GROUP BY source';
+  const sql = 'SELECT source, count(*) AS entries FROM _quarantine GROUP BY source';
   return sqlOf(db).rows<{ source: string; entries: number }>(sql);
 }
 
 export function quarantineEntries(db: Database.Database): number {
-  return sqlOf(db).value('SELECT count(*) FROM quarantine') ?? 0;
+  return sqlOf(db).value('SELECT count(*) FROM _quarantine') ?? 0;
 }
 
 /** Returns the newest quarantined entry of this source, or undefined if there is none. */
@@ -340,14 +340,14 @@ export function newestQuarantined(
   db: Database.Database,
   source: string,
 ): { reason: string; receivedAt: string } | undefined {
-  const sql = `SELECT reason, received_at AS receivedAt FROM quarantine WHERE source = ?
+  const sql = `SELECT reason, received_at AS receivedAt FROM _quarantine WHERE source = ?
     ORDER BY quarantine_id DESC LIMIT 1`;
   return sqlOf(db).row<{ reason: string; receivedAt: string }>(sql, source);
 }
 
 export function quarantineMark(db: Database.Database): string {
-  const sql = `SELECT (SELECT count(*) FROM quarantine) || '/' ||
-    coalesce((SELECT max(quarantine_id) FROM quarantine), 0)`;
+  const sql = `SELECT (SELECT count(*) FROM _quarantine) || '/' ||
+    coalesce((SELECT max(quarantine_id) FROM _quarantine), 0)`;
   return sqlOf(db).value<string>(sql) ?? '';
 }
 
@@ -390,7 +390,7 @@ export interface ReceivedDetail extends ReceivedEntry {
 /** Tables with payloads, by the letter that begins the ids of their entries, each with the SQL of its columns. */
 const KEPT = {
   o: {
-    table: 'orders',
+    table: '_orders',
     state: 'newest',
     number: 'seq',
     orderId: 'order_id',
@@ -399,7 +399,7 @@ const KEPT = {
     status: 'status',
   },
   p: {
-    table: 'order_payloads AS p',
+    table: '_order_payloads AS p',
     state: 'earlier',
     number: 'payload_id',
     orderId: 'order_id',
@@ -408,7 +408,7 @@ const KEPT = {
     status: '(SELECT e.status FROM order_events e WHERE e.seq = p.seq AND p.applied = 1)',
   },
   h: {
-    table: 'held_notifications',
+    table: '_held_notifications',
     state: 'held',
     number: 'held_id',
     orderId: 'order_id',
@@ -417,7 +417,7 @@ const KEPT = {
     status: 'status',
   },
   q: {
-    table: 'quarantine',
+    table: '_quarantine',
     state: 'quarantined',
     number: 'quarantine_id',
     orderId: 'NULL',
@@ -469,16 +469,16 @@ export function ordersReceived(
   filter: ReceivedFilter,
   page: { after: number; limit: number },
 ): { row: number; orderId: string }[] {
-  const sql = `SELECT orders.rowid AS row, order_id AS orderId FROM orders
-    WHERE orders.rowid > @after AND (@orderId IS NULL OR order_id = @orderId) AND (${matches('o')} OR EXISTS (
-      SELECT 1 FROM order_payloads p WHERE p.order_id = orders.order_id AND ${matches('p')}))
-    ORDER BY orders.rowid LIMIT @limit`;
+  const sql = `SELECT _orders.rowid AS row, order_id AS orderId FROM _orders
+    WHERE _orders.rowid > @after AND (@orderId IS NULL OR order_id = @orderId) AND (${matches('o')} OR EXISTS (
+      SELECT 1 FROM _order_payloads p WHERE p.order_id = _orders.order_id AND ${matches('p')}))
+    ORDER BY _orders.rowid LIMIT @limit`;
   return sqlOf(db).rows<{ row: number; orderId: string }>(sql, { ...bindings(filter), ...page });
 }
 
 /** Returns the ids of matching quarantined payloads of orders, oldest first. */
 export function quarantinedOrders(db: Database.Database, filter: ReceivedFilter): number[] {
-  const sql = `SELECT quarantine_id FROM quarantine WHERE ${matches('q')} ORDER BY quarantine_id`;
+  const sql = `SELECT quarantine_id FROM _quarantine WHERE ${matches('q')} ORDER BY quarantine_id`;
   return sqlOf(db).values<number>(sql, bindings(filter));
 }
 
@@ -518,7 +518,7 @@ export interface OrderCompanies {
 const LOOKED_AT = 20;
 
 function companyAt(db: Database.Database, order: 'ASC' | 'DESC'): string | undefined {
-  const sql = `SELECT website_id FROM (SELECT website_id FROM orders
+  const sql = `SELECT website_id FROM (SELECT website_id FROM _orders
       WHERE seq > coalesce((SELECT value FROM marks WHERE name = 'orders.company-from'), 0)
       ORDER BY seq ${order} LIMIT ${LOOKED_AT})
     WHERE website_id IS NOT NULL LIMIT 1`;

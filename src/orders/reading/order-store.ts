@@ -19,7 +19,7 @@ export class OrderStore {
 
   /** Returns the order's payload, JSON text as received. */
   payload(orderId: string): string | undefined {
-    const sql = 'SELECT payload FROM orders WHERE order_id = ?';
+    const sql = 'SELECT payload FROM _orders WHERE order_id = ?';
     return this.#file.read((db) => sqlOf(db).value<string>(sql, orderId));
   }
 
@@ -47,7 +47,7 @@ export class OrderStore {
 
   /** Returns the id of the callback that was held last, among those still kept; 0 if there is none. */
   newestHeldId(): number {
-    const sql = 'SELECT max(held_id) FROM held_notifications';
+    const sql = 'SELECT max(held_id) FROM _held_notifications';
     return this.#file.read((db) => sqlOf(db).value<number | null>(sql)) ?? 0;
   }
 
@@ -58,14 +58,14 @@ export class OrderStore {
 
   /** Returns the nearest codes in the mirror below and above a missing code; null if there is none on that side. */
   codesBeside(code: number): { before: number | null; after: number | null } {
-    const sql = `SELECT (SELECT max(code) FROM orders WHERE code < ?) AS before,
-      (SELECT min(code) FROM orders WHERE code > ?) AS after`;
+    const sql = `SELECT (SELECT max(code) FROM _orders WHERE code < ?) AS before,
+      (SELECT min(code) FROM _orders WHERE code > ?) AS after`;
     const none = { before: null, after: null };
     return this.#file.read((db) => sqlOf(db).row<typeof none>(sql, code, code) ?? none);
   }
 
   codesBetween(min: number, max: number): number[] {
-    const sql = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
+    const sql = 'SELECT code FROM _orders WHERE code BETWEEN ? AND ?';
     return this.#file.read((db) => sqlOf(db).values<number>(sql, min, max));
   }
 
@@ -75,7 +75,7 @@ export class OrderStore {
    */
   oldestOpenMs(): number | null {
     const oldest = (which: string) =>
-      `SELECT min(created_at) AS at FROM orders WHERE ${which} AND ${IS_TIMED}`;
+      `SELECT min(created_at) AS at FROM _orders WHERE ${which} AND ${IS_TIMED}`;
     const sql = `SELECT min(at) FROM (${oldest(IS_OPEN)} UNION ALL ${oldest(IS_HELD)})`;
     return epochMs(this.#file.read((db) => sqlOf(db).value<string | null>(sql)));
   }
@@ -83,14 +83,14 @@ export class OrderStore {
   /** Returns the days of creation, in UTC, of the orders that `oldestOpenMs` considers, ascending. */
   openDays(): string[] {
     const days = (which: string) =>
-      `SELECT substr(created_at, 1, 10) AS day FROM orders WHERE ${which} AND ${IS_TIMED}`;
+      `SELECT substr(created_at, 1, 10) AS day FROM _orders WHERE ${which} AND ${IS_TIMED}`;
     const sql = `${days(IS_OPEN)} UNION ${days(IS_HELD)} ORDER BY day`;
     return this.#file.read((db) => sqlOf(db).values<string>(sql));
   }
 }
 
 const IS_TIMED = "created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'";
-const IS_HELD = 'order_id IN (SELECT order_id FROM held_notifications WHERE resolved_at IS NULL)';
+const IS_HELD = 'order_id IN (SELECT order_id FROM _held_notifications WHERE resolved_at IS NULL)';
 
 function epochMs(iso: string | null | undefined): number | null {
   const ms = iso == null ? Number.NaN : Date.parse(iso);

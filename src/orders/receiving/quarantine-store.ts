@@ -13,12 +13,12 @@ export class QuarantineStore {
 
   /** Returns quarantined entries, newest first. */
   list(limit: number): QuarantineEntry[] {
-    const sql = `SELECT ${QUARANTINE} FROM quarantine ORDER BY quarantine_id DESC LIMIT ?`;
+    const sql = `SELECT ${QUARANTINE} FROM _quarantine ORDER BY quarantine_id DESC LIMIT ?`;
     return this.#file.read((db) => sqlOf(db).rows<QuarantineEntry>(sql, limit));
   }
 
   get(quarantineId: number): QuarantineDetail | undefined {
-    const sql = `SELECT ${QUARANTINE}, payload FROM quarantine WHERE quarantine_id = ?`;
+    const sql = `SELECT ${QUARANTINE}, payload FROM _quarantine WHERE quarantine_id = ?`;
     return this.#file.read((db) => sqlOf(db).row<QuarantineDetail>(sql, quarantineId));
   }
 

@@ -14,13 +14,13 @@ const ROWS_MAX = 10_000;
 
 /** Deletes an entry from quarantine. Returns false if there was none. */
 export function removeFromQuarantine(db: Database.Database, quarantineId: number): boolean {
-  return sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', quarantineId).changes > 0;
+  return sqlOf(db).run('DELETE FROM _quarantine WHERE quarantine_id = ?', quarantineId).changes > 0;
 }
 
 /** Returns the id of a quarantined entry with the same content, or undefined if there is none. */
 export function quarantinedAs(db: Database.Database, { source, payload }: Unreadable): number | undefined {
   const digest = digestOf(source, payload);
-  const sql = 'SELECT quarantine_id FROM quarantine WHERE digest = ?';
+  const sql = 'SELECT quarantine_id FROM _quarantine WHERE digest = ?';
   return sqlOf(db).value(sql, digest);
 }
 
@@ -32,7 +32,7 @@ export function quarantine(db: Database.Database, unreadable: Unreadable): void 
   const { source, payload, receivedAtMs } = unreadable;
   const before = quarantinedAs(db, unreadable);
   if (before !== undefined) {
-    const count = 'UPDATE quarantine SET seen = seen + 1 WHERE quarantine_id = ?';
+    const count = 'UPDATE _quarantine SET seen = seen + 1 WHERE quarantine_id = ?';
     if (source !== 'poll') sqlOf(db).run(count, before);
     return;
   }
@@ -42,7 +42,7 @@ export function quarantine(db: Database.Database, unreadable: Unreadable): void 
     ? `${unreadable.reason} Only the first of its ${bytes} bytes are kept.`
     : unreadable.reason;
   sqlOf(db).run(
-    'INSERT INTO quarantine (source, received_at, reason, digest, bytes, payload) VALUES (?, ?, ?, ?, ?, ?)',
+    'INSERT INTO _quarantine (source, received_at, reason, digest, bytes, payload) VALUES (?, ?, ?, ?, ?, ?)',
     source,
     isoUtc(receivedAtMs),
     reason,
@@ -54,17 +54,17 @@ export function quarantine(db: Database.Database, unreadable: Unreadable): void 
 }
 
 function trimQuarantine(db: Database.Database): void {
-  const totals = 'SELECT count(*) AS rows, coalesce(sum(bytes), 0) AS bytes FROM quarantine';
+  const totals = 'SELECT count(*) AS rows, coalesce(sum(bytes), 0) AS bytes FROM _quarantine';
   let { rows, bytes } = sqlOf(db).row<{ rows: number; bytes: number }>(totals) ?? {
     rows: 0,
     bytes: 0,
   };
   if (rows <= ROWS_MAX && bytes <= TOTAL_BYTES_MAX) return;
-  const first = `SELECT quarantine_id AS id, bytes FROM quarantine
+  const first = `SELECT quarantine_id AS id, bytes FROM _quarantine
     ORDER BY source <> 'poll', quarantine_id LIMIT 1000`;
   for (const entry of sqlOf(db).rows<{ id: number; bytes: number }>(first)) {
     if (rows <= ROWS_MAX * 0.9 && bytes <= TOTAL_BYTES_MAX * 0.9) return;
-    sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', entry.id);
+    sqlOf(db).run('DELETE FROM _quarantine WHERE quarantine_id = ?', entry.id);
     rows -= 1;
     bytes -= entry.bytes;
   }

@@ -183,7 +183,7 @@ class Judge {
 
   #whyStock({ target, values }: Place<Change>, sku: string, subsidiaryId: string): string {
     const known = sqlOf(this.#at.db).row<{ qty: unknown; show: number | null; uncertain: number }>(
-      'SELECT qty, show, uncertain FROM stocks WHERE sku = ? AND subsidiary_id = ?',
+      'SELECT qty, show, uncertain FROM _stocks WHERE sku = ? AND subsidiary_id = ?',
       ...[sku, subsidiaryId],
     );
     if (!known) return 'The mirror has no such stock; the platform may refuse it.';
@@ -199,7 +199,7 @@ class Judge {
 
   #whyProduct({ values }: Place<Change>, sku: string): string {
     const known = sqlOf(this.#at.db).row<{ price: unknown; name: string | null; show: number | null }>(
-      'SELECT s.price, p.name, p.show FROM skus s JOIN products p USING (product_id) WHERE s.sku = ?',
+      'SELECT s.price, p.name, p.show FROM _skus s JOIN _products p USING (product_id) WHERE s.sku = ?',
       sku,
     );
     const has: string[] = [];
@@ -283,7 +283,7 @@ export function planInventory<T extends SourceLine & { kind: 'stock'; change: St
   return stores.read((at) => {
     requireCatalog(at, isBranch);
     const { stocks, keyOf } = new InventoryIndex({ db: at.db, branches: stores.directory, subsidiaryIds });
-    const since = "SELECT target FROM outbox WHERE kind = 'stock' AND version > ?";
+    const since = "SELECT target FROM _outbox WHERE kind = 'stock' AND version > ?";
     const newer = new Set(
       readAtVersion === undefined ? [] : sqlOf(at.db).values<string>(since, readAtVersion),
     );

@@ -57,7 +57,7 @@ export class InboxIntake {
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
       const note =
-        "INSERT INTO seen (kind, name, first_at) VALUES ('inbox-row', ?, ?) ON CONFLICT DO NOTHING";
+        "INSERT INTO _seen (kind, name, first_at) VALUES ('inbox-row', ?, ?) ON CONFLICT DO NOTHING";
       const isNew = ({ key }: { key: string }) => this.#sql.run(note, key, at).changes > 0;
       const changes = batch.changes.filter(isNew);
       const items = this.#intake.dated(changes.map(handedOver));

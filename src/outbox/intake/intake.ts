@@ -226,7 +226,7 @@ export class OutboxIntake {
         createdAt,
       );
       if (options.beforeInbox !== undefined && placed.length > 0) {
-        const note = 'INSERT INTO hand_overs (first_version, last_version, handed_at) VALUES (?, ?, ?)';
+        const note = 'INSERT INTO _hand_overs (first_version, last_version, handed_at) VALUES (?, ?, ?)';
         this.#sql.run(note, lastId - placed.length + 1, lastId, options.beforeInbox);
       }
       // Must follow the INSERT of the note, because `begin` reads the last rowid.
@@ -278,7 +278,7 @@ export class OutboxIntake {
     if (items.every(({ handedAt }) => !handedAt)) return () => undefined;
     // Times in the future are ignored, because they were noted before the clock was set back.
     const later = this.#sql.rows<Versions & { handedAt: string }>(
-      `SELECT first_version AS first, last_version AS last, handed_at AS handedAt FROM hand_overs
+      `SELECT first_version AS first, last_version AS last, handed_at AS handedAt FROM _hand_overs
        WHERE handed_at <= ? ORDER BY first_version`,
       this.#now(),
     );
@@ -291,7 +291,7 @@ export class OutboxIntake {
 
   /** Records that the inbox was empty at `at`, which means that all rows inserted before that time are copied. */
   inboxWasEmpty(at: string): void {
-    this.#sql.run('DELETE FROM hand_overs WHERE handed_at <= ?', at);
+    this.#sql.run('DELETE FROM _hand_overs WHERE handed_at <= ?', at);
     this.#reservations.inboxWasEmpty(at);
   }
 
@@ -299,7 +299,7 @@ export class OutboxIntake {
    * Whether a submission or acknowledgement up to `at` was noted, because the inbox might still contain earlier rows.
    */
   mayComeLate(at: string): boolean {
-    const late = 'SELECT 1 FROM hand_overs WHERE handed_at <= ? LIMIT 1';
+    const late = 'SELECT 1 FROM _hand_overs WHERE handed_at <= ? LIMIT 1';
     return this.#sql.value(late, at) !== undefined || this.#reservations.waitsForInbox(at);
   }
 
@@ -391,7 +391,7 @@ export class OutboxIntake {
   #zeroedWithin({ zeroItemsWindowMs }: GuardSettings, branch?: string): number {
     const since = isoUtc(this.#options.clock.nowMs() - zeroItemsWindowMs);
     const zeroed =
-      'SELECT count(*) FROM outbox WHERE zeroed_at >= @since AND held_guard IS NULL AND branch = coalesce(@branch, branch)';
+      'SELECT count(*) FROM _outbox WHERE zeroed_at >= @since AND held_guard IS NULL AND branch = coalesce(@branch, branch)';
     return this.#sql.value(zeroed, { since, branch: branch ?? null }) ?? 0;
   }
 
@@ -402,12 +402,12 @@ export class OutboxIntake {
     if (needed === undefined) return undefined;
     const since = isoUtc(this.#options.clock.nowMs() - guards.zeroItemsWindowMs);
     // A stock that was set to zero within the window counts as above zero, as it was before.
-    const gone = `SELECT count(*) FROM outbox o JOIN stocks s ON s.sku = o.sku AND s.subsidiary_id = o.subsidiary_id
+    const gone = `SELECT count(*) FROM _outbox o JOIN _stocks s ON s.sku = o.sku AND s.subsidiary_id = o.subsidiary_id
       WHERE o.zeroed_at >= @since AND o.held_guard IS NULL AND o.branch = @branch AND CAST(s.qty AS REAL) <= 0`;
     const goneQty = this.#sql.value(gone, { since, branch }) ?? 0;
     // Stops counting at the needed number, because a branch may have 100,000 stocks.
     const above =
-      'SELECT count(*) FROM (SELECT 1 FROM stocks WHERE subsidiary_id = ? AND CAST(qty AS REAL) > 0 LIMIT +?)';
+      'SELECT count(*) FROM (SELECT 1 FROM _stocks WHERE subsidiary_id = ? AND CAST(qty AS REAL) > 0 LIMIT +?)';
     const aboveZero = goneQty + (this.#sql.value<number>(above, branch, needed) ?? 0);
     return guardZeroShare({ branch, zeros, aboveZero }, guards);
   }
@@ -520,7 +520,7 @@ export class OutboxIntake {
   }
 
   #zeroedAt(target: string): string | undefined {
-    const zeroed = "SELECT zeroed_at FROM outbox WHERE kind = 'stock' AND zeroed_at IS NOT NULL AND";
+    const zeroed = "SELECT zeroed_at FROM _outbox WHERE kind = 'stock' AND zeroed_at IS NOT NULL AND";
     return (
       this.#sql.value<string>(`${zeroed} target = ? AND state = 'pending' AND held_guard IS NULL`, target) ??
       this.#sql.value<string>(`${zeroed} conflict_key = ? AND state = 'sending'`, target)

@@ -45,7 +45,7 @@ export class InventoryIndex {
       .prepare<[], StockTuple>(
         `SELECT i.sku, i.subsidiary_id, i.ext_id, i.product_id_pos_a, i.product_code_pos_b, k.uncertain, k.qty,
            k.show
-         FROM integrations i LEFT JOIN stocks k USING (sku, subsidiary_id)`,
+         FROM integrations i LEFT JOIN _stocks k USING (sku, subsidiary_id)`,
       )
       .raw();
     for (const [sku, subsidiaryId, extId, posA, posB, uncertain, qty, show] of rows.all()) {

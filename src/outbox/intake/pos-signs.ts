@@ -12,7 +12,7 @@ const NOTE_EVERY_MS = 60_000;
 
 /** Notes a sign of life of a store's POS, in the caller's transaction. `store` is '' if the sign names none. */
 function notePosSign(db: Database.Database, store: string, at: string): void {
-  const sql = 'INSERT OR REPLACE INTO pos_signs (store, hour, last_at) VALUES (?, ?, ?)';
+  const sql = 'INSERT OR REPLACE INTO _pos_signs (store, hour, last_at) VALUES (?, ?, ?)';
   sqlOf(db).run(sql, store, at.slice(0, 13), at);
 }
 
@@ -22,7 +22,7 @@ export function posSigns(
   branches: readonly Branch[],
 ): { store: string; lastAt: string; hours: Set<string> }[] {
   const rows = sqlOf(db).rows<{ store: string; hour: string; lastAt: string; isRegular: number }>(
-    'SELECT store, hour, last_at AS lastAt, is_regular AS isRegular FROM pos_signs ORDER BY last_at',
+    'SELECT store, hour, last_at AS lastAt, is_regular AS isRegular FROM _pos_signs ORDER BY last_at',
   );
   const found = new Map<string, { store: string; lastAt: string; hours: Set<string> }>();
   for (const { store: id, hour, lastAt, isRegular } of rows) {
@@ -67,7 +67,7 @@ export class PosLife {
     await this.#mirror
       .write((db) => {
         for (const store of due) notePosSign(db, store, at);
-        sqlOf(db).run('DELETE FROM pos_signs WHERE hour < ?', before);
+        sqlOf(db).run('DELETE FROM _pos_signs WHERE hour < ?', before);
       })
       .catch(() => undefined);
   }

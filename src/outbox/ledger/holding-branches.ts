@@ -97,17 +97,17 @@ export class HoldingBranches {
 
   apply({ now, off, names }: HoldBackSwitch, nowMs: number): void {
     // A renamed branch gets the times of its earlier name. If several stores may be that, it gets their widest span.
-    const carry = `INSERT OR IGNORE INTO seen (kind, name, first_at, last_at)
+    const carry = `INSERT OR IGNORE INTO _seen (kind, name, first_at, last_at)
       SELECT 'acknowledging-store', @name, min(first_at), max(last_at) FROM ${ACKNOWLEDGING}
         AND name IN (SELECT value FROM json_each(@former))`;
     const former = JSON.stringify(names.length > 0 ? this.#formerStores() : []);
     for (const name of names) this.#sql.run(carry, { name, former });
     const end = `DELETE FROM ${HOLDING} AND name NOT IN (SELECT value FROM json_each(?))`;
     this.#sql.run(end, JSON.stringify([...now]));
-    const hold = "INSERT OR IGNORE INTO seen (kind, name, first_at) VALUES ('holding-branch', ?, ?)";
+    const hold = "INSERT OR IGNORE INTO _seen (kind, name, first_at) VALUES ('holding-branch', ?, ?)";
     for (const key of now) this.#sql.run(hold, key, isoUtc(nowMs));
     for (const key of off) {
-      this.#sql.run("UPDATE stock_counts SET dirty = 0 WHERE ? IN ('', subsidiary_id)", key);
+      this.#sql.run("UPDATE _stock_counts SET dirty = 0 WHERE ? IN ('', subsidiary_id)", key);
     }
   }
 
@@ -125,25 +125,25 @@ export class HoldingBranches {
     };
     const isOfBranch = "@key IN ('', subsidiary_id)";
     // Lines that the POS left out by name are in no count.
-    const isNotLeftOut = 'order_id NOT IN (SELECT order_id FROM order_acks WHERE without IS NOT NULL)';
+    const isNotLeftOut = 'order_id NOT IN (SELECT order_id FROM _order_acks WHERE without IS NOT NULL)';
     this.#sql.run(
-      `UPDATE stock_steps SET booked_version = 0 WHERE booked_version IS NULL AND ${isOfBranch} AND ${isNotLeftOut}
-         AND order_id NOT IN (SELECT order_id FROM orders INDEXED BY orders_open
+      `UPDATE _stock_steps SET booked_version = 0 WHERE booked_version IS NULL AND ${isOfBranch} AND ${isNotLeftOut}
+         AND order_id NOT IN (SELECT order_id FROM _orders INDEXED BY orders_open
            WHERE ${IS_OPEN} AND (coalesce(to_book_since, updated_at) >= @from OR NOT @isAuto))`,
       facts,
     );
     this.#sql.run(
-      `UPDATE stock_steps SET held_until_ms = coalesce(held_until_ms, @until)
+      `UPDATE _stock_steps SET held_until_ms = coalesce(held_until_ms, @until)
          WHERE @isAuto AND booked_version IS NULL AND ${isOfBranch} AND ${isNotLeftOut}`,
       facts,
     );
     this.#sql.run(
-      `UPDATE stock_counts SET refused_version = max(refused_version, counted_version)
+      `UPDATE _stock_counts SET refused_version = max(refused_version, counted_version)
          WHERE (sku, subsidiary_id) IN (
-           SELECT sku, subsidiary_id FROM stock_ledger WHERE ${isOfBranch} AND expected_qty IS NOT wanted_qty)`,
+           SELECT sku, subsidiary_id FROM _stock_ledger WHERE ${isOfBranch} AND expected_qty IS NOT wanted_qty)`,
       facts,
     );
-    this.#sql.run(`UPDATE stock_counts SET dirty = 0 WHERE ${isOfBranch}`, facts);
+    this.#sql.run(`UPDATE _stock_counts SET dirty = 0 WHERE ${isOfBranch}`, facts);
   }
 
   #firstAckMs(key: string): number {

@@ -28,7 +28,7 @@ interface FoundLines {
   formerName?: string | undefined;
 }
 
-/** Finds the stocks of order lines and stores them in `ledger_orders`. The caller opens the transaction. */
+/** Finds the stocks of order lines and stores them in `_ledger_orders`. The caller opens the transaction. */
 export class LineStocks {
   readonly #sql: Sql;
   readonly #branches: BranchDirectory;
@@ -43,7 +43,7 @@ export class LineStocks {
    * branch, because a branch is usually renamed at the platform first. `had`: what the order took until now.
    */
   find(orderId: string, store: string | null, had: Quantities): FoundLines {
-    const text = 'SELECT places, is_unplaced AS isUnplaced FROM ledger_orders WHERE order_id = ?';
+    const text = 'SELECT places, is_unplaced AS isUnplaced FROM _ledger_orders WHERE order_id = ?';
     const before = this.#sql.row<{ places: string; isUnplaced: number }>(text, orderId);
     const places = JSON.parse(before?.places ?? '{}') as LinePlaces;
     const former = this.#formerStore(places, store, had);
@@ -75,7 +75,7 @@ export class LineStocks {
     }
     const now = JSON.stringify(places);
     if (now !== before?.places || isUnplaced !== before.isUnplaced) {
-      const note = 'UPDATE ledger_orders SET places = ?, is_unplaced = ? WHERE order_id = ?';
+      const note = 'UPDATE _ledger_orders SET places = ?, is_unplaced = ? WHERE order_id = ?';
       this.#sql.run(note, now, isUnplaced, orderId);
     }
     const taken = [...quantities.values()].flatMap(({ subsidiaryId, qty }) =>
@@ -87,7 +87,7 @@ export class LineStocks {
 
   /** Returns what these lines of an order take from the stocks that `find` stored for them. */
   ofLines(orderId: string, numbers: readonly number[]): Quantities {
-    const text = 'SELECT places FROM ledger_orders WHERE order_id = ?';
+    const text = 'SELECT places FROM _ledger_orders WHERE order_id = ?';
     const places = Object.entries(JSON.parse(this.#sql.value<string>(text, orderId) ?? '{}') as LinePlaces);
     const quantities: Quantities = new Map();
     for (const { number, externalId, name, quantity } of this.#linesOf(orderId)) {
@@ -139,7 +139,7 @@ export class LineStocks {
    * and marks their orders to be resolved again.
    */
   forgetMoved(): void {
-    const text = 'SELECT order_id AS orderId, places FROM ledger_orders WHERE takes = 1';
+    const text = 'SELECT order_id AS orderId, places FROM _ledger_orders WHERE takes = 1';
     for (const { orderId, places } of this.#sql.rows<{ orderId: string; places: string }>(text)) {
       const lines = Object.entries(JSON.parse(places) as LinePlaces);
       const stay = lines.filter(([line, found]) => {
@@ -149,7 +149,7 @@ export class LineStocks {
         return this.#placesOf(store ?? null, externalId ?? null, name ?? null)?.length === 0;
       });
       if (stay.length === lines.length) continue;
-      const forget = 'UPDATE ledger_orders SET places = ?, is_stale = 1 WHERE order_id = ?';
+      const forget = 'UPDATE _ledger_orders SET places = ?, is_stale = 1 WHERE order_id = ?';
       this.#sql.run(forget, JSON.stringify(Object.fromEntries(stay)), orderId);
     }
   }
@@ -165,7 +165,7 @@ export class LineStocks {
         ? byId
         : this.#sql.rows<StockKey>(
             `SELECT k.sku, k.subsidiary_id AS subsidiaryId
-             FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = +?`,
+             FROM _products p CROSS JOIN _skus s USING (product_id) CROSS JOIN _stocks k USING (sku) WHERE p.name = +?`,
             name,
           );
     return places
@@ -204,7 +204,7 @@ export class LineStocks {
 
   #isStocked(subsidiaryId: string): boolean {
     return (
-      this.#sql.value('SELECT 1 FROM stocks WHERE subsidiary_id = ? LIMIT 1', subsidiaryId) !== undefined
+      this.#sql.value('SELECT 1 FROM _stocks WHERE subsidiary_id = ? LIMIT 1', subsidiaryId) !== undefined
     );
   }
 }

@@ -28,7 +28,7 @@ interface MovedIdsOptions {
   values: KnownValues;
 }
 
-/** A count by an id, as in `stock_counts` and `id_counts`. */
+/** A count by an id, as in `_stock_counts` and `_id_counts`. */
 interface NamedCount extends StockKey {
   named: string;
   countedQty: number;
@@ -46,7 +46,7 @@ interface Meaning extends StockKey {
   address: Address;
 }
 
-/** Columns of a count that go with it from `stock_counts` to `id_counts` and back. */
+/** Columns of a count that go with it from `_stock_counts` to `_id_counts` and back. */
 const COUNTED = [
   ...['countedQty', 'countedSeq', 'countedVersion', 'countedMs', 'handedMs', 'changeId', 'address'],
   'refusedVersion',
@@ -57,14 +57,14 @@ const put = (table: string, keys: readonly string[], others: readonly string[]) 
   INSERT INTO ${table} (${[...keys, ...others].map(snakeCase)}) VALUES (${[...keys, ...others].map((each) => `@${each}`)})
   ON CONFLICT (${keys.map(snakeCase)}) DO UPDATE SET ${others.map((each) => `${snakeCase(each)} = excluded.${snakeCase(each)}`)}
     WHERE (excluded.counted_ms, excluded.counted_version) > (${table}.counted_ms, ${table}.counted_version)`;
-const KEEP_IDLE = put('id_counts', ['named'], ['externalId', 'sku', 'subsidiaryId', ...COUNTED]);
-const ARRIVE = put('stock_counts', ['sku', 'subsidiaryId'], [...COUNTED, 'named', 'dirty']);
+const KEEP_IDLE = put('_id_counts', ['named'], ['externalId', 'sku', 'subsidiaryId', ...COUNTED]);
+const ARRIVE = put('_stock_counts', ['sku', 'subsidiaryId'], [...COUNTED, 'named', 'dirty']);
 /** SQL for counts by an id that does not mean their stock any more, although it may mean others too. */
 const LEAVING = `
-  SELECT DISTINCT ${COUNT} FROM moved_ids CROSS JOIN stock_counts USING (sku, subsidiary_id)
-  WHERE named IS NOT NULL AND json_extract(named, '$.externalId') = moved_ids.external_id AND NOT ${meansItsStock('stock_counts')}`;
+  SELECT DISTINCT ${COUNT} FROM _moved_ids CROSS JOIN _stock_counts USING (sku, subsidiary_id)
+  WHERE named IS NOT NULL AND json_extract(named, '$.externalId') = _moved_ids.external_id AND NOT ${meansItsStock('_stock_counts')}`;
 const namedIn = (index: string, held: string) => `
-  SELECT o.change_id FROM moved_ids m CROSS JOIN outbox o INDEXED BY ${index}
+  SELECT o.change_id FROM _moved_ids m CROSS JOIN _outbox o INDEXED BY ${index}
   WHERE o.kind = 'stock' AND o.target = 'sku:' || m.sku || '@' || m.subsidiary_id AND o.state = 'pending'
     AND o.held_guard IS ${held} AND o.basis = 'mirror' AND json_extract(o.body, '$.externalId') = m.external_id`;
 /** SQL for waiting and held changes whose body names a moved id. */
@@ -73,9 +73,9 @@ const WAITING = `${namedIn('outbox_waiting', 'NULL')} UNION ${namedIn('outbox_he
 const CONCERNED = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map(
     (column) =>
-      `SELECT i.sku, i.subsidiary_id AS subsidiaryId FROM moved_ids m CROSS JOIN integrations i ON i.${column} = m.external_id`,
+      `SELECT i.sku, i.subsidiary_id AS subsidiaryId FROM _moved_ids m CROSS JOIN integrations i ON i.${column} = m.external_id`,
   )
-  .concat('SELECT sku, subsidiary_id FROM moved_ids')
+  .concat('SELECT sku, subsidiary_id FROM _moved_ids')
   .join(' UNION ');
 /** Beginning of the message of a change that tillsync made because an id moved. */
 const AGAIN = 'Counted again:';
@@ -96,7 +96,7 @@ export class MovedIds {
   }
 
   get isAny(): boolean {
-    return this.#sql.value('SELECT 1 FROM moved_ids LIMIT 1') !== undefined;
+    return this.#sql.value('SELECT 1 FROM _moved_ids LIMIT 1') !== undefined;
   }
 
   /**
@@ -109,25 +109,25 @@ export class MovedIds {
     if (this.#isUnderWay) return false;
     // All counts of all moved ids leave their stocks before one arrives, so that swaps and longer circles need no order.
     for (const count of this.#sql.rows<NamedCount>(LEAVING)) {
-      const leave = 'DELETE FROM stock_counts WHERE sku = ? AND subsidiary_id = ?';
+      const leave = 'DELETE FROM _stock_counts WHERE sku = ? AND subsidiary_id = ?';
       this.#sql.run(leave, count.sku, count.subsidiaryId);
       this.#keepIdle(count);
     }
-    const ids = this.#sql.values<string>(`SELECT DISTINCT external_id FROM moved_ids LIMIT ${PART}`);
+    const ids = this.#sql.values<string>(`SELECT DISTINCT external_id FROM _moved_ids LIMIT ${PART}`);
     for (const id of ids) {
       for (const count of this.#sql.rows<NamedCount>(
-        `SELECT ${COUNT} FROM id_counts WHERE external_id = ?`,
+        `SELECT ${COUNT} FROM _id_counts WHERE external_id = ?`,
         id,
       )) {
         const meaning = this.#meaningOf(JSON.parse(count.named) as StockName);
         if (!meaning) continue;
-        this.#sql.run('DELETE FROM id_counts WHERE named = ?', count.named);
+        this.#sql.run('DELETE FROM _id_counts WHERE named = ?', count.named);
         this.#arrive(count, meaning);
       }
     }
     for (const id of ids) {
       this.#moveSteps(id);
-      this.#sql.run('DELETE FROM moved_ids WHERE external_id = ?', id);
+      this.#sql.run('DELETE FROM _moved_ids WHERE external_id = ?', id);
     }
     return this.isAny;
   }
@@ -140,8 +140,8 @@ export class MovedIds {
   /** Whether a call sends a stock that a moved id meant, or that it means now. */
   get #isUnderWay(): boolean {
     const sent = this.#sql.values<string>(`
-      SELECT 'sku:' || sku || '@' || subsidiary_id FROM stock_counts WHERE call_id IS NOT NULL
-      UNION SELECT conflict_key FROM outbox INDEXED BY outbox_sending WHERE kind = 'stock' AND state = 'sending'`);
+      SELECT 'sku:' || sku || '@' || subsidiary_id FROM _stock_counts WHERE call_id IS NOT NULL
+      UNION SELECT conflict_key FROM _outbox INDEXED BY outbox_sending WHERE kind = 'stock' AND state = 'sending'`);
     if (sent.length === 0) return false;
     const concerned = this.unfollowed();
     return sent.some((target) => concerned.has(target));
@@ -205,7 +205,7 @@ export class MovedIds {
       named,
     });
     this.#sql.run(
-      "UPDATE outbox SET message = trim(coalesce(message, '') || ?) WHERE change_id = ? AND state = 'done'",
+      "UPDATE _outbox SET message = trim(coalesce(message, '') || ?) WHERE change_id = ? AND state = 'done'",
       ...[` Its id ${externalId} means sku ${to.sku} now: see change ${changeId}.`, count.changeId],
     );
   }
@@ -214,7 +214,7 @@ export class MovedIds {
   #moveSteps(externalId: string): void {
     const places = Map.groupBy(placesOfId(this.#sql, externalId), ({ subsidiaryId }) => subsidiaryId);
     const taken = this.#sql.rows<StockKey>(
-      `SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps
+      `SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM _stock_steps
        WHERE external_id = ? AND external_id <> ''`,
       externalId,
     );
@@ -229,20 +229,20 @@ export class MovedIds {
       if (any === undefined || (news.length === 0 && left.length === 0)) continue;
       for (const sku of news) {
         this.#sql.run(
-          `INSERT OR IGNORE INTO stock_steps
+          `INSERT OR IGNORE INTO _stock_steps
              (sku, subsidiary_id, order_id, seq, external_id, part, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms)
            SELECT @sku, subsidiary_id, order_id, seq, external_id, part, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms
-           FROM stock_steps WHERE sku = @any AND subsidiary_id = @subsidiaryId AND external_id = @externalId`,
+           FROM _stock_steps WHERE sku = @any AND subsidiary_id = @subsidiaryId AND external_id = @externalId`,
           { sku, any, subsidiaryId, externalId },
         );
       }
       // A count by the sku stays with the sku, and so does what it may not contain: an edit must find that too.
-      const bySku = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND named IS NULL';
+      const bySku = 'SELECT 1 FROM _stock_counts WHERE sku = ? AND subsidiary_id = ? AND named IS NULL';
       const kept = left.filter((sku) => this.#sql.value(bySku, sku, subsidiaryId) !== undefined);
       this.#rewritePlaces(externalId, subsidiaryId, [...meant, ...kept]);
       for (const sku of left) {
         if (kept.includes(sku)) continue;
-        const drop = 'DELETE FROM stock_steps WHERE sku = ? AND subsidiary_id = ? AND external_id = ?';
+        const drop = 'DELETE FROM _stock_steps WHERE sku = ? AND subsidiary_id = ? AND external_id = ?';
         this.#sql.run(drop, sku, subsidiaryId, externalId);
       }
       for (const sku of [...news, ...left]) this.#doubt({ sku, subsidiaryId });
@@ -252,8 +252,8 @@ export class MovedIds {
   /** Notes for the orders that took by the id where its lines are, so that an edit finds the same stocks. */
   #rewritePlaces(externalId: string, subsidiaryId: string, meant: readonly string[]): void {
     const orders = this.#sql.rows<{ orderId: string; places: string }>(
-      `SELECT order_id AS orderId, places FROM ledger_orders WHERE order_id IN (
-         SELECT order_id FROM stock_steps WHERE external_id = ? AND external_id <> '' AND subsidiary_id = ?)`,
+      `SELECT order_id AS orderId, places FROM _ledger_orders WHERE order_id IN (
+         SELECT order_id FROM _stock_steps WHERE external_id = ? AND external_id <> '' AND subsidiary_id = ?)`,
       ...[externalId, subsidiaryId],
     );
     for (const { orderId, places } of orders) {
@@ -266,7 +266,7 @@ export class MovedIds {
           return [line, [...others, ...meant.map((sku): [string, string] => [sku, subsidiaryId])]];
         },
       );
-      const text = 'UPDATE ledger_orders SET places = ? WHERE order_id = ?';
+      const text = 'UPDATE _ledger_orders SET places = ? WHERE order_id = ?';
       this.#sql.run(text, JSON.stringify(Object.fromEntries(lines)), orderId);
     }
   }
@@ -317,7 +317,7 @@ export class MovedIds {
   #doubt(place: StockKey): void {
     const { values } = this.#options;
     values.doubt({ ...place, body: { externalId: '', qty: 0 } }, values.nextMark());
-    const again = `UPDATE stock_counts SET dirty = 1
+    const again = `UPDATE _stock_counts SET dirty = 1
       WHERE sku = ? AND subsidiary_id = ? AND counted_version > refused_version`;
     this.#sql.run(again, place.sku, place.subsidiaryId);
   }
@@ -330,6 +330,6 @@ export class MovedIds {
 
 /** Returns the sentence that says why tillsync made this change; null if it is another's. */
 export function countedAgain(sql: Sql, changeId: number): string | null {
-  const message = sql.value<string | null>('SELECT message FROM outbox WHERE change_id = ?', changeId);
+  const message = sql.value<string | null>('SELECT message FROM _outbox WHERE change_id = ?', changeId);
   return message?.startsWith(AGAIN) ? (/^.*? now\./.exec(message)?.[0] ?? null) : null;
 }

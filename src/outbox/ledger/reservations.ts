@@ -48,7 +48,7 @@ interface StoredAck {
   without: string | null;
 }
 
-/** The key of a step in `stock_steps`, but for its order. */
+/** The key of a step in `_stock_steps`, but for its order. */
 type StepKey = Omit<StockQty, 'qty'> & { seq: number; part: number };
 
 /** The steps that an acknowledgement books, and how many pieces of a step it leaves out. */
@@ -70,7 +70,7 @@ interface MirroredOrder {
   createdAt: string | null;
 }
 
-/** An order's row in `ledger_orders`. */
+/** An order's row in `_ledger_orders`. */
 interface LedgerOrder {
   orderId: string;
   seq: number;
@@ -80,7 +80,7 @@ interface LedgerOrder {
 }
 
 /**
- * Writes the table `stock_steps`: how many pieces each event of an order takes from a stock or gives back, and whether
+ * Writes the table `_stock_steps`: how many pieces each event of an order takes from a stock or gives back, and whether
  * the POS has booked them. Example: event 7 takes 2, event 9 gives back 1. A line's stocks are found when the line
  * first arrives, and again only while its product is unknown. The caller opens the transaction.
  */
@@ -157,9 +157,9 @@ export class Reservations {
     if (change.on.length === 0) return;
     const open = this.#sql.rows<{ orderId: string; store: string | null; seq: number }>(`
       SELECT order_id AS orderId, store_external_id AS store,
-        coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq) AS seq
-      FROM orders INDEXED BY orders_open
-      WHERE ${IS_OPEN} AND order_id NOT IN (SELECT order_id FROM ledger_orders)`);
+        coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = _orders.order_id), seq) AS seq
+      FROM _orders INDEXED BY orders_open
+      WHERE ${IS_OPEN} AND order_id NOT IN (SELECT order_id FROM _ledger_orders)`);
     for (const { orderId, store, seq } of open) {
       const taken = { orderId, seq, firstSeq: seq, takes: 1, placedMs: 0 };
       this.#put(taken);
@@ -176,12 +176,12 @@ export class Reservations {
     if (this.#takeEvents() === PART) return true;
     if (!this.#isBegun) {
       // The configuration may now name the branch of an unknown store, so these orders are resolved again.
-      this.#sql.run('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0');
+      this.#sql.run('UPDATE _ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0');
       this.#lines.forgetMoved();
       this.#isBegun = true;
     }
     const stale = this.#sql.values<string>(
-      `SELECT order_id FROM ledger_orders WHERE is_stale = 1 LIMIT ${PART}`,
+      `SELECT order_id FROM _ledger_orders WHERE is_stale = 1 LIMIT ${PART}`,
     );
     for (const orderId of stale) this.#placeAgain(orderId);
     return stale.length === PART;
@@ -238,7 +238,7 @@ export class Reservations {
             'The mirror does not have the order yet, so its lines are not known. Acknowledge it once it has arrived.',
           );
         }
-        const note = `INSERT INTO order_acks (order_id, branch, acked_at, source, waits_since) VALUES (?, ?, ?, ?, ?)
+        const note = `INSERT INTO _order_acks (order_id, branch, acked_at, source, waits_since) VALUES (?, ?, ?, ?, ?)
           ON CONFLICT DO NOTHING`;
         this.#sql.run(note, orderId, branch?.name ?? '', at, source, beforeInbox ?? null);
         return { orderId, state: 'unheard' };
@@ -258,7 +258,7 @@ export class Reservations {
       const booking = this.#toBook(orderId, asOf, branch, left);
       const isNews = booksPieces(booking) && !(waits && this.#waits(orderId, store, asOf));
       if (!waits) this.#book(orderId, asOf, booking, handedAt ?? at);
-      const ack = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, waits_since, without)
+      const ack = `INSERT INTO _order_acks (order_id, branch, acked_at, source, seq, waits_since, without)
           VALUES (@orderId, @store, @at, @source, @asOf, @waitsSince, @without)
         ON CONFLICT (order_id, branch) DO UPDATE SET acked_at = @at, source = @source, seq = max(coalesce(seq, 0), @asOf),
           edited_seq = CASE WHEN edited_seq > @asOf THEN edited_seq END,
@@ -287,7 +287,7 @@ export class Reservations {
   #refusalOfNumber(word: string): string | undefined {
     const code = orderCode(word);
     if (code === undefined) return undefined;
-    const byCode = 'SELECT order_id FROM orders WHERE code = ? ORDER BY seq DESC LIMIT 3';
+    const byCode = 'SELECT order_id FROM _orders WHERE code = ? ORDER BY seq DESC LIMIT 3';
     const [first, ...others] = this.#sql.values<string>(byCode, code);
     if (first === undefined) return undefined;
     const ids = [first, ...others].join(', ');
@@ -308,7 +308,7 @@ export class Reservations {
   ): number[] | undefined {
     const lines = [...new Set(without)].sort((one, other) => one - other);
     if (lines.length === 0) return lines;
-    const text = 'SELECT seq, without FROM order_acks WHERE order_id = ? AND branch = ?';
+    const text = 'SELECT seq, without FROM _order_acks WHERE order_id = ? AND branch = ?';
     const before = this.#sql.row<Pick<StoredAck, 'seq' | 'without'>>(text, orderId, store);
     if (before?.seq == null) return lines;
     if (before.without === null) return before.seq >= linesSeq ? undefined : lines;
@@ -346,7 +346,7 @@ export class Reservations {
     );
     if (!order || !areKnown || branches.some((id) => this.#lines.isBranch(order.store, id))) return false;
     const took = this.#sql.values<string>(
-      'SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = +?',
+      'SELECT DISTINCT subsidiary_id FROM _stock_steps WHERE order_id = +?',
       orderId.trim(),
     );
     return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
@@ -368,7 +368,7 @@ export class Reservations {
   /** Books acknowledgements that waited for the inbox, since the inbox was empty at `at`. */
   inboxWasEmpty(at: string): void {
     const waiting = this.#sql.rows<StoredAck & { orderId: string }>(
-      `SELECT order_id AS orderId, branch, seq, acked_at AS ackedAt, without FROM order_acks WHERE waits_since <= ?`,
+      `SELECT order_id AS orderId, branch, seq, acked_at AS ackedAt, without FROM _order_acks WHERE waits_since <= ?`,
       at,
     );
     for (const { orderId, branch, seq, ackedAt, without } of waiting) {
@@ -377,19 +377,19 @@ export class Reservations {
       if (seq !== null && !isStale) {
         this.#book(orderId, seq, this.#toBook(orderId, seq, undefined, linesIn(without)), ackedAt);
       }
-      const done = 'UPDATE order_acks SET waits_since = NULL WHERE order_id = ? AND branch = ?';
+      const done = 'UPDATE _order_acks SET waits_since = NULL WHERE order_id = ? AND branch = ?';
       this.#sql.run(done, orderId, branch);
     }
   }
 
   /** Whether an acknowledgement that arrived by `at` waits for the inbox. */
   waitsForInbox(at: string): boolean {
-    return this.#sql.value('SELECT 1 FROM order_acks WHERE waits_since <= ? LIMIT 1', at) !== undefined;
+    return this.#sql.value('SELECT 1 FROM _order_acks WHERE waits_since <= ? LIMIT 1', at) !== undefined;
   }
 
   #waits(orderId: string, store: string, asOf: number): boolean {
     const text =
-      'SELECT 1 FROM order_acks WHERE order_id = ? AND branch = ? AND seq >= ? AND waits_since IS NOT NULL';
+      'SELECT 1 FROM _order_acks WHERE order_id = ? AND branch = ? AND seq >= ? AND waits_since IS NOT NULL';
     return this.#sql.value(text, orderId, store, asOf) !== undefined;
   }
 
@@ -399,16 +399,16 @@ export class Reservations {
     const bookedMs = Date.parse(ackedAt) || this.#clock.nowMs();
     for (const step of steps) {
       const version = this.#ledger.handedVersion(step);
-      const book = `UPDATE stock_steps SET booked_version = @version, booked_ms = @bookedMs WHERE ${OF_STEP}`;
+      const book = `UPDATE _stock_steps SET booked_version = @version, booked_ms = @bookedMs WHERE ${OF_STEP}`;
       this.#sql.run(book, { ...keyOfStep(step), orderId, version, bookedMs });
       this.#touch(step);
     }
     for (const { step, qty } of leftOut) this.#leaveOut(orderId, step, qty);
     // What the POS left out by name is in no count, however late that comes.
-    const forGood = `UPDATE stock_steps SET held_until_ms = NULL WHERE order_id = ? AND seq <= ?
+    const forGood = `UPDATE _stock_steps SET held_until_ms = NULL WHERE order_id = ? AND seq <= ?
       AND booked_version IS NULL AND held_until_ms IS NOT NULL`;
     if (areSomeLeft) this.#sql.run(forGood, orderId, asOf);
-    const later = `UPDATE stock_steps SET held_until_ms = ? WHERE order_id = ? AND seq > ? AND booked_version IS NULL
+    const later = `UPDATE _stock_steps SET held_until_ms = ? WHERE order_id = ? AND seq > ? AND booked_version IS NULL
       AND held_until_ms IS NULL`;
     this.#sql.run(later, this.#clock.nowMs() + this.#editHoldMs, orderId, asOf);
   }
@@ -417,14 +417,14 @@ export class Reservations {
   #leaveOut(orderId: string, step: StepKey, qty: number): void {
     const facts = { ...keyOfStep(step), orderId, qty };
     this.#sql.run(
-      `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, external_id, part, qty, placed_ms, is_first)
-       SELECT sku, subsidiary_id, order_id, seq, external_id, (SELECT max(m.part) + 1 FROM stock_steps m
+      `INSERT INTO _stock_steps (sku, subsidiary_id, order_id, seq, external_id, part, qty, placed_ms, is_first)
+       SELECT sku, subsidiary_id, order_id, seq, external_id, (SELECT max(m.part) + 1 FROM _stock_steps m
            WHERE m.sku = s.sku AND m.subsidiary_id = s.subsidiary_id AND m.order_id = s.order_id AND m.seq = s.seq
              AND m.external_id = s.external_id), @qty, placed_ms, is_first
-       FROM stock_steps s WHERE ${OF_STEP}`,
+       FROM _stock_steps s WHERE ${OF_STEP}`,
       facts,
     );
-    this.#sql.run(`UPDATE stock_steps SET qty = round(qty - @qty, 9) WHERE ${OF_STEP}`, facts);
+    this.#sql.run(`UPDATE _stock_steps SET qty = round(qty - @qty, 9) WHERE ${OF_STEP}`, facts);
   }
 
   /**
@@ -433,10 +433,10 @@ export class Reservations {
    */
   #toBook(orderId: string, asOf: number, branch: AckBranch | undefined, without: readonly number[]): Booking {
     const steps = this.#sql.rows<StockQty & StepKey>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId, seq, part, qty FROM stock_steps
+      `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId, seq, part, qty FROM _stock_steps
        WHERE order_id = +@orderId AND seq <= @asOf AND booked_version IS NULL
          AND (subsidiary_id = +@branch OR (+@branch IS NULL AND (subsidiary_id IN (
-           SELECT subsidiary_id FROM stock_steps WHERE order_id = +@orderId AND seq <= @asOf
+           SELECT subsidiary_id FROM _stock_steps WHERE order_id = +@orderId AND seq <= @asOf
              GROUP BY sku, subsidiary_id HAVING sum(qty) > 0) OR @takes = 0)))
        ORDER BY seq, part`,
       { orderId, asOf, branch: branch?.subsidiaryId ?? null, takes: this.#known(orderId)?.takes ?? 0 },
@@ -464,7 +464,7 @@ export class Reservations {
   /** Returns the store at an event: the present one, unless the steps at that time were in another branch. */
   #storeAsOf(orderId: string, { store }: MirroredOrder, asOf: number): string {
     const was = this.#sql.values<string>(
-      `SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = +? AND seq <= ?
+      `SELECT DISTINCT subsidiary_id FROM _stock_steps WHERE order_id = +? AND seq <= ?
          GROUP BY sku, subsidiary_id HAVING sum(qty) > 0`,
       ...[orderId, asOf],
     );
@@ -477,34 +477,34 @@ export class Reservations {
 
   /** Deletes at most `limit` orders from the ledger that no count needs any more. Returns how many it deleted. */
   collect(limit = PART): number {
-    const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
+    const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM _sweeps') ?? 0;
     // Selects orders that every count and every swept quantity includes. Without hold-back, an ended order stays
     // until the stock is sent again. It explains a difference if the platform did not add its pieces back.
     const isHeldBack = holdsBack('s.subsidiary_id');
     const isOpenStep = `(s.booked_version IS NULL AND ${isHeldBack})`;
     // A waiting change and a held one are in two indexes; a query for both would read the whole table.
-    const isIn = (index: string, guard: string) => `EXISTS (SELECT 1 FROM outbox w INDEXED BY ${index}
+    const isIn = (index: string, guard: string) => `EXISTS (SELECT 1 FROM _outbox w INDEXED BY ${index}
       WHERE w.kind = 'stock' AND w.state = 'pending' AND w.held_guard ${guard}
       AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;
     const isAwaited = `(${isIn('outbox_waiting', 'IS NULL')} OR ${isIn('outbox_held', 'IS NOT NULL')})`;
     // A count by an id that means no stock now counts again once it means one, and so does what it may not contain.
-    const isIdle = `EXISTS (SELECT 1 FROM stock_steps s JOIN id_counts d ON d.external_id = s.external_id
+    const isIdle = `EXISTS (SELECT 1 FROM _stock_steps s JOIN _id_counts d ON d.external_id = s.external_id
         OR (d.sku = s.sku AND d.subsidiary_id = s.subsidiary_id)
       WHERE s.order_id = l.order_id AND (${isOpenStep} OR d.counted_seq < s.seq OR d.counted_version < s.booked_version))`;
     const collected = this.#sql.values<string>(
-      `SELECT l.order_id FROM ledger_orders l LEFT JOIN orders o USING (order_id)
+      `SELECT l.order_id FROM _ledger_orders l LEFT JOIN _orders o USING (order_id)
        WHERE l.seq <= @seq AND l.is_stale = 0 AND (l.takes = 0 OR NOT ${isIdle}) AND (
          (l.takes = 0 AND (o.updated_at < @longAgo OR NOT EXISTS (
-           SELECT 1 FROM stock_steps s JOIN stock_counts n USING (sku, subsidiary_id)
+           SELECT 1 FROM _stock_steps s JOIN _stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND s.seq > max(n.counted_seq, coalesce(n.call_seq, 0))
              AND NOT ${isHeldBack})))
          OR ((o.order_id IS NULL OR NOT (${IS_OPEN})) AND NOT EXISTS (
-           SELECT 1 FROM stock_steps s LEFT JOIN stock_counts n USING (sku, subsidiary_id)
+           SELECT 1 FROM _stock_steps s LEFT JOIN _stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND (${isOpenStep} OR n.counted_seq < s.seq
              OR n.counted_version < s.booked_version
              OR ${isAwaited})))
          OR (o.updated_at < @longAgo AND NOT EXISTS (
-           SELECT 1 FROM stock_steps s WHERE s.order_id = l.order_id AND (${isOpenStep} OR ${isAwaited}))))
+           SELECT 1 FROM _stock_steps s WHERE s.order_id = l.order_id AND (${isOpenStep} OR ${isAwaited}))))
        LIMIT +@limit`,
       {
         limit,
@@ -514,7 +514,7 @@ export class Reservations {
     );
     for (const orderId of collected) {
       this.#ledger.foldOrder(orderId);
-      this.#sql.run('DELETE FROM ledger_orders WHERE order_id = ?', orderId);
+      this.#sql.run('DELETE FROM _ledger_orders WHERE order_id = ?', orderId);
     }
     return collected.length;
   }
@@ -527,7 +527,7 @@ export class Reservations {
     const otherId =
       store === null ? null : (this.#branches.externalIdOf(store) ?? this.#branches.idOf(store));
     const isAcked =
-      this.#sql.value('SELECT 1 FROM order_acks WHERE order_id = ? LIMIT 1', orderId) !== undefined;
+      this.#sql.value('SELECT 1 FROM _order_acks WHERE order_id = ? LIMIT 1', orderId) !== undefined;
     if (isAcked) {
       this.#carryAck(orderId, store, otherId);
       // An acknowledgement from before the order named its store.
@@ -550,12 +550,13 @@ export class Reservations {
         };
     if (!known) {
       this.#put(taken);
-      const early = 'UPDATE OR REPLACE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
+      const early =
+        'UPDATE OR REPLACE _order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
       if (isAcked) this.#sql.run(early, order.store ?? '', seq, orderId);
       // The order was booked long ago and is edited now, so every count includes its earlier pieces.
       if (hadTaken && takes === 1) this.#follow(taken, store, { seq: 0, isNews: true });
     } else {
-      this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);
+      this.#sql.run('UPDATE _ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);
     }
     if (order.linesSeq <= seq) {
       // The platform's quantity is unknown after an edit, a refund or an end, so even steps of 0 are added.
@@ -596,7 +597,7 @@ export class Reservations {
   /** Renames an acknowledgement under an earlier name of the branch, so that its POS need not acknowledge again. */
   #carryAck(orderId: string, store: string | null, formerName: string | null | undefined): void {
     if (store === null || formerName == null) return;
-    const carry = 'UPDATE OR IGNORE order_acks SET branch = ? WHERE order_id = ? AND branch = ?';
+    const carry = 'UPDATE OR IGNORE _order_acks SET branch = ? WHERE order_id = ? AND branch = ?';
     this.#sql.run(carry, store, orderId, formerName);
   }
 
@@ -614,8 +615,8 @@ export class Reservations {
     if (stocks.size === 0) return;
     const { orderId } = order;
     const ack = this.#sql.row<StoredAck>(
-      `SELECT branch, seq, waits_since AS waitsSince, acked_at AS ackedAt, without FROM order_acks
-       WHERE order_id = ? AND branch = coalesce((SELECT store_external_id FROM orders WHERE order_id = ?), '')`,
+      `SELECT branch, seq, waits_since AS waitsSince, acked_at AS ackedAt, without FROM _order_acks
+       WHERE order_id = ? AND branch = coalesce((SELECT store_external_id FROM _orders WHERE order_id = ?), '')`,
       ...[orderId, orderId],
     );
     const isAcked = seq === 0 || (ack?.seq ?? -1) >= seq;
@@ -629,7 +630,7 @@ export class Reservations {
       const qty = delta.get(key)?.qty ?? 0;
       const bookedVersion = !isBooked ? null : seq === 0 ? 0 : this.#ledger.handedVersion(place);
       this.#sql.run(
-        `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms)
+        `INSERT INTO _stock_steps (sku, subsidiary_id, order_id, seq, external_id, qty, booked_version, booked_ms, placed_ms, is_first, held_until_ms)
          VALUES (@sku, @subsidiaryId, @orderId, @seq, @externalId, @qty, @bookedVersion, @bookedMs, @placedMs, @isFirst, @heldUntilMs)
          ON CONFLICT DO UPDATE SET qty = round(qty + excluded.qty, 9),
            booked_version = CASE WHEN booked_version IS NOT NULL THEN max(booked_version, excluded.booked_version) END`,
@@ -654,20 +655,20 @@ export class Reservations {
       this.#touch(place);
     }
     if (isEdit && [...delta.values()].some(({ qty }) => qty !== 0)) {
-      const edited = 'UPDATE order_acks SET edited_seq = ? WHERE order_id = ? AND branch = ?';
+      const edited = 'UPDATE _order_acks SET edited_seq = ? WHERE order_id = ? AND branch = ?';
       this.#sql.run(edited, seq, orderId, ack.branch);
     }
   }
 
   #unbooked(orderId: string, { sku, subsidiaryId, externalId }: Omit<StockQty, 'qty'>): number {
-    const text = `SELECT total(qty) FROM stock_steps WHERE order_id = ? AND sku = ? AND subsidiary_id = ?
+    const text = `SELECT total(qty) FROM _stock_steps WHERE order_id = ? AND sku = ? AND subsidiary_id = ?
       AND external_id = ? AND booked_version IS NULL`;
     return this.#sql.value<number>(text, orderId, sku, subsidiaryId, externalId) ?? 0;
   }
 
   /** Resolves an order's lines of unknown products again, because the catalogue got a new product. */
   #placeAgain(orderId: string): void {
-    this.#sql.run('UPDATE ledger_orders SET is_stale = 0 WHERE order_id = ?', orderId);
+    this.#sql.run('UPDATE _ledger_orders SET is_stale = 0 WHERE order_id = ?', orderId);
     const known = this.#known(orderId);
     if (!known) return;
     this.#follow(known, this.#order(orderId)?.store ?? null, { seq: known.seq, isNews: false });
@@ -677,7 +678,7 @@ export class Reservations {
   #had(orderId: string): Quantities {
     const rows = this.#sql.rows<StockQty>(
       `SELECT sku, subsidiary_id AS subsidiaryId, external_id AS externalId,
-         total(qty) AS qty FROM stock_steps WHERE order_id = +? GROUP BY sku, subsidiary_id, external_id`,
+         total(qty) AS qty FROM _stock_steps WHERE order_id = +? GROUP BY sku, subsidiary_id, external_id`,
       orderId,
     );
     return new Map(rows.map((row) => [qtyKey(row), row]));
@@ -696,20 +697,20 @@ export class Reservations {
     const columns =
       'coalesce(lines_seq, seq) AS linesSeq, max(coalesce(lines_seq, seq), coalesce(numbers_seq, 0)) AS numbersSeq, ' +
       'store_external_id AS store, created_at AS createdAt';
-    return this.#sql.row(`SELECT ${columns} FROM orders WHERE order_id = ?`, orderId);
+    return this.#sql.row(`SELECT ${columns} FROM _orders WHERE order_id = ?`, orderId);
   }
 
   #known(orderId: string): LedgerOrder | undefined {
     return this.#sql.row(
       `SELECT order_id AS orderId, seq, first_seq AS firstSeq, takes, placed_ms AS placedMs
-       FROM ledger_orders WHERE order_id = ?`,
+       FROM _ledger_orders WHERE order_id = ?`,
       orderId,
     );
   }
 
   #put(order: LedgerOrder): void {
     this.#sql.run(
-      `INSERT INTO ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)
+      `INSERT INTO _ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)
        VALUES (@orderId, @seq, @firstSeq, @takes, @placedMs, '{}')`,
       order,
     );
@@ -718,8 +719,8 @@ export class Reservations {
   /** Marks the stock to be judged again. In a branch that does not hold back, the stock waits for its next count. */
   #touch({ sku, subsidiaryId }: StockKey): void {
     this.#sql.run(
-      `UPDATE stock_counts SET dirty = 1
-       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version AND ${holdsBack('stock_counts.subsidiary_id')}`,
+      `UPDATE _stock_counts SET dirty = 1
+       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version AND ${holdsBack('_stock_counts.subsidiary_id')}`,
       ...[sku, subsidiaryId],
     );
   }

@@ -36,7 +36,7 @@ export interface ComparedPart {
 
 const FIRST: StockKey = { sku: '', subsidiaryId: '' };
 /** SQL for the counts with a stored difference. */
-const DIFFERING = 'stock_counts INDEXED BY stock_counts_differing WHERE differs_since_ms IS NOT NULL';
+const DIFFERING = '_stock_counts INDEXED BY stock_counts_differing WHERE differs_since_ms IS NOT NULL';
 /**
  * Selects the next counts to compare. A stock with `mayDiffer = 0` is skipped: either it is marked to be compared anyway,
  * or its quantity equals the count and neither an order nor safety stock changes it.
@@ -44,15 +44,15 @@ const DIFFERING = 'stock_counts INDEXED BY stock_counts_differing WHERE differs_
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,
     c.refused_version < c.counted_version OR NOT (
-      EXISTS (SELECT 1 FROM stock_notes g WHERE g.sku = c.sku AND g.subsidiary_id = c.subsidiary_id
+      EXISTS (SELECT 1 FROM _stock_notes g WHERE g.sku = c.sku AND g.subsidiary_id = c.subsidiary_id
         AND g.given_up_version >= c.counted_version)
-      OR EXISTS (SELECT 1 FROM outbox o INDEXED BY outbox_rejected_target WHERE o.state = 'rejected'
+      OR EXISTS (SELECT 1 FROM _outbox o INDEXED BY outbox_rejected_target WHERE o.state = 'rejected'
         AND o.kind = 'stock' AND o.target = 'sku:' || c.sku || '@' || c.subsidiary_id
         AND o.version >= c.counted_version)) AS isWanted,
     c.dirty = 0 AND (k.uncertain = 1 OR k.qty + 0 <> c.counted_qty
-      OR EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = c.sku AND s.subsidiary_id = c.subsidiary_id)
+      OR EXISTS (SELECT 1 FROM _stock_steps s WHERE s.sku = c.sku AND s.subsidiary_id = c.subsidiary_id)
       OR EXISTS (SELECT 1 FROM stock_safety)) AS mayDiffer
-  FROM stock_counts c LEFT JOIN stocks k USING (sku, subsidiary_id)
+  FROM _stock_counts c LEFT JOIN _stocks k USING (sku, subsidiary_id)
   WHERE (c.sku, c.subsidiary_id) > (@sku, @subsidiaryId) ORDER BY c.sku, c.subsidiary_id LIMIT ${LOOKED_AT}`;
 /**
  * SQL for pieces that the platform may have added back. `count` covers only orders after the last sending, because
@@ -61,15 +61,15 @@ const PART = `
 const GIVEN_BACK = `
   SELECT count(*) FILTER (WHERE s.seq > coalesce(c.call_seq, 0) AND s.is_first = 0 AND s.qty <= 0) AS count,
     -total(min(0, s.qty)) AS qty
-  FROM stock_steps s JOIN stock_counts c USING (sku, subsidiary_id)
+  FROM _stock_steps s JOIN _stock_counts c USING (sku, subsidiary_id)
   WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > c.counted_seq`;
 /** SQL for whether a newer count waits or is being sent. */
 const WAITS = `
-  SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = @target
+  SELECT 1 FROM _outbox INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = @target
     AND state = 'pending' AND held_guard IS NULL
-  UNION ALL SELECT 1 FROM outbox INDEXED BY outbox_held WHERE kind = 'stock' AND target = @target
+  UNION ALL SELECT 1 FROM _outbox INDEXED BY outbox_held WHERE kind = 'stock' AND target = @target
     AND state = 'pending' AND held_guard IS NOT NULL
-  UNION ALL SELECT 1 FROM outbox INDEXED BY outbox_sending WHERE kind = 'stock' AND conflict_key = @target
+  UNION ALL SELECT 1 FROM _outbox INDEXED BY outbox_sending WHERE kind = 'stock' AND conflict_key = @target
     AND state = 'sending'`;
 
 /**
@@ -110,11 +110,11 @@ export class StockDifferences {
     const stays = new Set([...found, ...unsure].map(stockTarget));
     for (const { sku, subsidiaryId } of this.#kept(after, next)) {
       if (stays.has(stockTarget({ sku, subsidiaryId }))) continue;
-      const end = 'UPDATE stock_counts SET differs_since_ms = NULL WHERE sku = ? AND subsidiary_id = ?';
+      const end = 'UPDATE _stock_counts SET differs_since_ms = NULL WHERE sku = ? AND subsidiary_id = ?';
       this.#sql.run(end, sku, subsidiaryId);
     }
     for (const { sku, subsidiaryId, confirmedMs } of found) {
-      const begin = `UPDATE stock_counts SET differs_since_ms = ?
+      const begin = `UPDATE _stock_counts SET differs_since_ms = ?
         WHERE sku = ? AND subsidiary_id = ? AND differs_since_ms IS NULL`;
       this.#sql.run(begin, confirmedMs, sku, subsidiaryId);
     }
@@ -122,7 +122,7 @@ export class StockDifferences {
 
   /** Marks stocks to be sent again, because their quantity on the platform differs. */
   send(stocks: readonly StockKey[]): void {
-    const text = `UPDATE stock_counts SET dirty = 1
+    const text = `UPDATE _stock_counts SET dirty = 1
       WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL AND counted_version > refused_version`;
     for (const { sku, subsidiaryId } of stocks) this.#sql.run(text, sku, subsidiaryId);
   }
@@ -169,7 +169,7 @@ export class StockDifferences {
     return this.#sql.rows<StockDifference>(
       `SELECT l.sku, l.subsidiary_id AS subsidiaryId, p.name, l.counted_qty AS countedQty, l.wanted_qty AS wantedQty,
          l.believed_qty AS platformQty, l.confirmed_ms AS seenMs, l.differs_since_ms AS sinceMs
-       FROM stock_ledger l LEFT JOIN skus s USING (sku) LEFT JOIN products p USING (product_id)
+       FROM _stock_ledger l LEFT JOIN _skus s USING (sku) LEFT JOIN _products p USING (product_id)
        WHERE l.differs_since_ms IS NOT NULL AND l.believed_qty IS NOT NULL
        ORDER BY abs(l.believed_qty - l.wanted_qty) DESC, l.differs_since_ms, l.sku LIMIT ?`,
       limit,
@@ -178,7 +178,7 @@ export class StockDifferences {
 
   /** Returns when a stock's difference was first seen; undefined if none is stored. */
   sinceMs({ sku, subsidiaryId }: StockKey): number | undefined {
-    const text = 'SELECT differs_since_ms FROM stock_counts WHERE sku = ? AND subsidiary_id = ?';
+    const text = 'SELECT differs_since_ms FROM _stock_counts WHERE sku = ? AND subsidiary_id = ?';
     return this.#sql.value<number | null>(text, sku, subsidiaryId) ?? undefined;
   }
 }

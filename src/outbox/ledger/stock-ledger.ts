@@ -5,7 +5,7 @@ import type { StockChangeItem } from '../../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from '../intake/change.ts';
 import { countTime } from '../intake/counted-at.ts';
 
-/** One stock, as a row of the view `stock_ledger`. */
+/** One stock, as a row of the view `_stock_ledger`. */
 export interface LedgerStock {
   sku: string;
   subsidiaryId: string;
@@ -75,7 +75,7 @@ const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, 
 export const holdsBack = (column: string) => isSeen('holding-branch', "''", column);
 
 const LEDGER = `
-  SELECT ${COLUMNS} FROM stock_ledger`;
+  SELECT ${COLUMNS} FROM _stock_ledger`;
 /**
  * The plus stops SQLite from planning the view again for each stock, which takes fifty times as long as the query.
  */
@@ -85,12 +85,12 @@ const OF_PLACE = 'WHERE sku = +? AND subsidiary_id = +?';
  * platform did not refuse.
  */
 const DUE = `
-  FROM stock_counts n INDEXED BY stock_counts_dirty
+  FROM _stock_counts n INDEXED BY stock_counts_dirty
   WHERE n.dirty = 1 AND n.call_id IS NULL AND n.counted_version > n.refused_version
-    AND NOT EXISTS (SELECT 1 FROM outbox o INDEXED BY outbox_waiting WHERE o.kind = 'stock'
+    AND NOT EXISTS (SELECT 1 FROM _outbox o INDEXED BY outbox_waiting WHERE o.kind = 'stock'
       AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
 const nextDirty = (after: string) =>
-  `SELECT min(subsidiary_id) FROM stock_counts INDEXED BY stock_counts_dirty WHERE dirty = 1 ${after}`;
+  `SELECT min(subsidiary_id) FROM _stock_counts INDEXED BY stock_counts_dirty WHERE dirty = 1 ${after}`;
 /** SQL for the branches with stocks marked `dirty`. It finds each branch by one step in the index. */
 const DIRTY_BRANCHES = `
   WITH RECURSIVE dirty_in (branch) AS (
@@ -107,28 +107,28 @@ const UNKNOWN_MAX = 500;
  * another product, because the POS counted this product under a different id later.
  */
 const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
-  (SELECT counted_version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
+  (SELECT counted_version FROM _stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
 const HANDED_VERSION = `SELECT max(version) FROM (
-  SELECT counted_version AS version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
-  UNION ALL SELECT given_up_version FROM stock_notes WHERE sku = @sku AND subsidiary_id = @subsidiaryId
-  UNION ALL SELECT version FROM outbox INDEXED BY outbox_waiting
+  SELECT counted_version AS version FROM _stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
+  UNION ALL SELECT given_up_version FROM _stock_notes WHERE sku = @sku AND subsidiary_id = @subsidiaryId
+  UNION ALL SELECT version FROM _outbox INDEXED BY outbox_waiting
     WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NULL
-  UNION ALL SELECT version FROM outbox INDEXED BY outbox_held
+  UNION ALL SELECT version FROM _outbox INDEXED BY outbox_held
     WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NOT NULL
-  UNION ALL SELECT version FROM outbox INDEXED BY outbox_sending
+  UNION ALL SELECT version FROM _outbox INDEXED BY outbox_sending
     WHERE kind = 'stock' AND conflict_key = @target AND state = 'sending'
-  UNION ALL SELECT version FROM outbox INDEXED BY outbox_rejected_target
+  UNION ALL SELECT version FROM _outbox INDEXED BY outbox_rejected_target
     WHERE kind = 'stock' AND target = @target AND state = 'rejected'
-  UNION ALL SELECT version FROM outbox u INDEXED BY outbox_unresolved
+  UNION ALL SELECT version FROM _outbox u INDEXED BY outbox_unresolved
     WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock' AND branch IN ('', @subsidiaryId)
-      AND NOT EXISTS (SELECT 1 FROM outbox e INDEXED BY outbox_rejected_target WHERE e.kind = 'stock'
+      AND NOT EXISTS (SELECT 1 FROM _outbox e INDEXED BY outbox_rejected_target WHERE e.kind = 'stock'
         AND e.target = u.target AND e.state = 'rejected' AND ${isOlderThanCount('e')})
-  UNION ALL SELECT version FROM (SELECT * FROM outbox INDEXED BY outbox_rejected
+  UNION ALL SELECT version FROM (SELECT * FROM _outbox INDEXED BY outbox_rejected
     WHERE state = 'rejected' ORDER BY change_id DESC LIMIT ${UNKNOWN_MAX}) u
     WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
 
 /**
- * Writes the last count of each stock (`stock_counts`), and reads the view `stock_ledger`, which computes the wanted
+ * Writes the last count of each stock (`_stock_counts`), and reads the view `_stock_ledger`, which computes the wanted
  * quantity and the platform's expected one. The caller opens the transaction.
  */
 export class StockLedger {
@@ -152,13 +152,13 @@ export class StockLedger {
     { qty, show: _show, ...address }: StockChangeItem,
   ): LedgerStock {
     this.#sql.run(
-      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, handed_ms, change_id, address, named)
+      `INSERT INTO _stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, handed_ms, change_id, address, named)
        VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @countedMs, @handedMs, @changeId, @address, @named)
        ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
          counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
          counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
          change_id = excluded.change_id, address = excluded.address, named = excluded.named
-         WHERE excluded.counted_version >= stock_counts.counted_version`,
+         WHERE excluded.counted_version >= _stock_counts.counted_version`,
       {
         sku,
         subsidiaryId,
@@ -191,11 +191,11 @@ export class StockLedger {
    */
   foldOrder(orderId: string): void {
     const places = this.#sql.rows<StockKey>(
-      'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps WHERE order_id = ?',
+      'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM _stock_steps WHERE order_id = ?',
       orderId,
     );
     const before = places.flatMap((place) => this.ofStock(place) ?? []);
-    this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
+    this.#sql.run('DELETE FROM _stock_steps WHERE order_id = ?', orderId);
     for (const stock of before) {
       const qty = stock.reservedQty - (this.ofStock(stock)?.reservedQty ?? 0);
       if (qty > 0)
@@ -208,19 +208,19 @@ export class StockLedger {
    * alone until the next count. Returns false if there is no count or a call is sending it.
    */
   forget({ sku, subsidiaryId }: StockKey): boolean {
-    const text = 'DELETE FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL';
+    const text = 'DELETE FROM _stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL';
     return this.#sql.run(text, sku, subsidiaryId).changes > 0;
   }
 
   /** Number of stocks with a count. */
   get size(): number {
-    return this.#sql.value('SELECT count(*) FROM stock_counts') ?? 0;
+    return this.#sql.value('SELECT count(*) FROM _stock_counts') ?? 0;
   }
 
   /** Returns the last count of each stock as submitted, by target key. */
   counts(): Map<string, number> {
     const rows = this.#sql.rows<StockKey & { qty: number }>(
-      'SELECT sku, subsidiary_id AS subsidiaryId, counted_qty AS qty FROM stock_counts',
+      'SELECT sku, subsidiary_id AS subsidiaryId, counted_qty AS qty FROM _stock_counts',
     );
     return new Map(rows.map(({ qty, ...place }) => [stockTarget(place), qty]));
   }
@@ -230,7 +230,7 @@ export class StockLedger {
    * each count.
    */
   isUnderWay({ sku, subsidiaryId }: StockKey): boolean {
-    const text = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL';
+    const text = 'SELECT 1 FROM _stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL';
     return this.#sql.value(text, sku, subsidiaryId) !== undefined;
   }
 
@@ -293,11 +293,11 @@ export class StockLedger {
   /** Gives up a change's count, because a person decided so. It is never sent. */
   giveUp(changeId: number): void {
     const text =
-      'UPDATE stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
+      'UPDATE _stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
     this.#sql.run(text, changeId);
     this.#sql.run(
-      `INSERT INTO stock_notes (sku, subsidiary_id, given_up_version)
-       SELECT sku, subsidiary_id, version FROM outbox
+      `INSERT INTO _stock_notes (sku, subsidiary_id, given_up_version)
+       SELECT sku, subsidiary_id, version FROM _outbox
          WHERE change_id = @changeId AND kind = 'stock' AND sku IS NOT NULL AND subsidiary_id IS NOT NULL
        ON CONFLICT DO UPDATE SET given_up_version = max(coalesce(given_up_version, 0), excluded.given_up_version)`,
       { changeId },
@@ -316,8 +316,8 @@ export class StockLedger {
   /** Returns the orders that a stock's count does not include, oldest first. */
   reservedBy({ sku, subsidiaryId }: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
     return this.#sql.rows(
-      `SELECT r.order_id AS orderId, r.code FROM stock_steps s JOIN orders r USING (order_id)
-           JOIN stock_counts c USING (sku, subsidiary_id)
+      `SELECT r.order_id AS orderId, r.code FROM _stock_steps s JOIN _orders r USING (order_id)
+           JOIN _stock_counts c USING (sku, subsidiary_id)
          WHERE s.sku = +? AND s.subsidiary_id = +?
          GROUP BY s.order_id HAVING sum(s.qty) > 0
            AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version
@@ -341,7 +341,7 @@ export class StockLedger {
 
   #set({ sku, subsidiaryId }: StockKey, columns: string, values: Record<string, number | null> = {}): void {
     const where = 'sku = @sku AND subsidiary_id = @subsidiaryId';
-    this.#sql.run(`UPDATE stock_counts SET ${columns} WHERE ${where}`, { sku, subsidiaryId, ...values });
+    this.#sql.run(`UPDATE _stock_counts SET ${columns} WHERE ${where}`, { sku, subsidiaryId, ...values });
   }
 }
 
@@ -355,32 +355,32 @@ export function unsettledStocks(db: Database.Database): Set<string> {
   // Each part of the query uses its own index, because settled changes stay in the table for a month.
   const keys = new Set(
     sql.values<string>(`
-      SELECT target FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NULL
-      UNION ALL SELECT target FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NOT NULL
-      UNION ALL SELECT target FROM outbox WHERE kind = 'stock' AND state = 'sending'`),
+      SELECT target FROM _outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NULL
+      UNION ALL SELECT target FROM _outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NOT NULL
+      UNION ALL SELECT target FROM _outbox WHERE kind = 'stock' AND state = 'sending'`),
   );
   const add = (places: readonly StockKey[]) => {
     for (const place of places) keys.add(stockTarget(place));
   };
   const unresolved = sql.values<string>(`
-    SELECT body FROM outbox WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock'`);
+    SELECT body FROM _outbox WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock'`);
   for (const text of unresolved) add(placesNamed(sql, JSON.parse(text) as ChangeBody));
   add(
     sql.rows<StockKey>(
       `SELECT DISTINCT t.sku, t.subsidiary_id AS subsidiaryId
-       FROM stock_steps t LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)
+       FROM _stock_steps t LEFT JOIN _stock_beliefs k USING (sku, subsidiary_id)
        WHERE t.seq > coalesce(k.confirmed_seq, 0) OR (t.booked_version IS NULL AND t.qty <> 0
          AND ${holdsBack('t.subsidiary_id')})
-       UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1`,
+       UNION SELECT sku, subsidiary_id FROM _stock_counts WHERE dirty = 1`,
     ),
   );
   // An item without an id and with an unknown name may be any product, and so may an order from before the ledger
   // began.
   const from = sql.value(`
     SELECT max((SELECT value FROM marks WHERE name = 'ledger.from'), coalesce(
-      (SELECT max(seq) FROM ledger_orders WHERE is_unplaced = 1), 0))`);
+      (SELECT max(seq) FROM _ledger_orders WHERE is_unplaced = 1), 0))`);
   if (from !== undefined && from > 0) {
-    const before = 'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_beliefs WHERE confirmed_seq < ?';
+    const before = 'SELECT sku, subsidiary_id AS subsidiaryId FROM _stock_beliefs WHERE confirmed_seq < ?';
     add(sql.rows<StockKey>(before, from));
   }
   return keys;
@@ -392,7 +392,7 @@ function placesNamed(sql: Sql, body: ChangeBody): StockKey[] {
   const bySku =
     'sku' in body && body.sku !== undefined
       ? sql.rows<StockKey>(
-          'SELECT sku, subsidiary_id AS subsidiaryId FROM stocks WHERE sku = ?',
+          'SELECT sku, subsidiary_id AS subsidiaryId FROM _stocks WHERE sku = ?',
           String(body.sku),
         )
       : [];
@@ -435,13 +435,13 @@ export function safetyName({ sku, subsidiaryId }: SafetyScope): string {
 
 /** Returns the quantity less the safety stock, at least 0. */
 export function lessSafety(qty: number, safetyQty: number): number {
-  // Rounds decimal fractions (weights), as the view `stock_ledger` does.
+  // Rounds decimal fractions (weights), as the view `_stock_ledger` does.
   return Math.max(0, Number((qty - safetyQty).toFixed(9)));
 }
 
 /**
  * Stores the safety stock in `stock_safety`. The most specific rule applies to a stock: product in branch, then
- * product, then branch, then all. The view `stock_ledger` subtracts it. A changed rule marks its stocks to be judged
+ * product, then branch, then all. The view `_stock_ledger` subtracts it. A changed rule marks its stocks to be judged
  * again. The caller opens the transaction.
  */
 export class SafetyStock {
@@ -504,7 +504,7 @@ export class SafetyStock {
    */
   ofChange(changeId: number): { safetyQty: number; offeredQty: number } | undefined {
     const row = this.#sql.row<{ sku: string | null; subsidiaryId: string | null; body: string }>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, body FROM outbox WHERE change_id = ? AND kind = 'stock'`,
+      `SELECT sku, subsidiary_id AS subsidiaryId, body FROM _outbox WHERE change_id = ? AND kind = 'stock'`,
       changeId,
     );
     if (!row) return undefined;
@@ -518,9 +518,9 @@ export class SafetyStock {
     return this.#sql.rows<OddRule>(`
       SELECT sku, subsidiaryId, qty, highestQty FROM (
         SELECT nullif(f.sku, '') AS sku, nullif(f.subsidiary_id, '') AS subsidiaryId, f.qty,
-          (SELECT max(n.counted_qty) FROM stock_counts n
+          (SELECT max(n.counted_qty) FROM _stock_counts n
             WHERE f.sku IN ('', n.sku) AND f.subsidiary_id IN ('', n.subsidiary_id)) AS highestQty,
-          EXISTS (SELECT 1 FROM stocks k
+          EXISTS (SELECT 1 FROM _stocks k
             WHERE f.sku IN ('', k.sku) AND f.subsidiary_id IN ('', k.subsidiary_id)) AS isKnown
         FROM stock_safety f WHERE f.qty > 0)
       WHERE highestQty <= qty OR isKnown = 0`);
@@ -528,7 +528,7 @@ export class SafetyStock {
 
   #touch(place: SafetyScope): void {
     this.#sql.run(
-      `UPDATE stock_counts SET dirty = 1
+      `UPDATE _stock_counts SET dirty = 1
        WHERE @sku IN ('', sku) AND @subsidiaryId IN ('', subsidiary_id)`,
       keyOf(place),
     );

@@ -9,7 +9,7 @@ import type { StockKey, StockLedger } from './stock-ledger.ts';
 const LOOK_SPEAKS_MS = 60_000;
 
 /**
- * Stores in `stock_notes` what the platform showed of scarce stocks that are read before their counts are sent. The
+ * Stores in `_stock_notes` what the platform showed of scarce stocks that are read before their counts are sent. The
  * caller opens the transaction.
  */
 export class StockLooks {
@@ -27,7 +27,7 @@ export class StockLooks {
 
   /** Whether the stock was read on the platform within the last minute. */
   isFresh({ sku, subsidiaryId }: StockKey): boolean {
-    const text = 'SELECT looked_ms FROM stock_notes WHERE sku = ? AND subsidiary_id = ?';
+    const text = 'SELECT looked_ms FROM _stock_notes WHERE sku = ? AND subsidiary_id = ?';
     const lookedMs = this.#sql.value<number | null>(text, sku, subsidiaryId) ?? null;
     return lookedMs !== null && Math.abs(this.#clock.nowMs() - lookedMs) < LOOK_SPEAKS_MS;
   }
@@ -40,7 +40,7 @@ export class StockLooks {
     const expectedQty = this.#ledger.ofStock(place)?.expectedQty ?? null;
     shown();
     const { sku, subsidiaryId } = place;
-    const text = 'SELECT qty + 0 FROM stocks WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0';
+    const text = 'SELECT qty + 0 FROM _stocks WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0';
     const qty = this.#sql.value<number | null>(text, sku, subsidiaryId) ?? null;
     const missing = expectedQty === null || qty === null ? 0 : Number((expectedQty - qty).toFixed(9));
     this.#put(place, { missing: Math.max(0, missing), refused: 0 });
@@ -52,12 +52,12 @@ export class StockLooks {
   }
 
   wasRefused({ sku, subsidiaryId }: StockKey): boolean {
-    const text = 'SELECT 1 FROM stock_notes WHERE sku = ? AND subsidiary_id = ? AND look_refused = 1';
+    const text = 'SELECT 1 FROM _stock_notes WHERE sku = ? AND subsidiary_id = ? AND look_refused = 1';
     return this.#sql.row(text, sku, subsidiaryId) !== undefined;
   }
 
   get isEmpty(): boolean {
-    return this.#sql.value('SELECT 1 FROM stock_notes WHERE looked_ms IS NOT NULL LIMIT 1') === undefined;
+    return this.#sql.value('SELECT 1 FROM _stock_notes WHERE looked_ms IS NOT NULL LIMIT 1') === undefined;
   }
 
   /**
@@ -67,24 +67,24 @@ export class StockLooks {
   end(lastPollOkMs: number): boolean {
     const before = lastPollOkMs - HEARD_WITHIN_MS;
     const missed = this.#sql.run(
-      `UPDATE stock_counts SET dirty = 1 WHERE counted_version > refused_version AND (sku, subsidiary_id) IN (
-         SELECT sku, subsidiary_id FROM stock_notes WHERE looked_ms <= ? AND missing_qty > 0)`,
+      `UPDATE _stock_counts SET dirty = 1 WHERE counted_version > refused_version AND (sku, subsidiary_id) IN (
+         SELECT sku, subsidiary_id FROM _stock_notes WHERE looked_ms <= ? AND missing_qty > 0)`,
       before,
     );
-    this.#sql.run('DELETE FROM stock_notes WHERE looked_ms <= ? AND given_up_version IS NULL', before);
+    this.#sql.run('DELETE FROM _stock_notes WHERE looked_ms <= ? AND given_up_version IS NULL', before);
     const forget = 'looked_ms = NULL, looked_seq = NULL, missing_qty = NULL, look_refused = NULL';
-    this.#sql.run(`UPDATE stock_notes SET ${forget} WHERE looked_ms <= ?`, before);
+    this.#sql.run(`UPDATE _stock_notes SET ${forget} WHERE looked_ms <= ?`, before);
     return missed.changes > 0;
   }
 
   #put({ sku, subsidiaryId }: StockKey, { missing, refused }: { missing: number; refused: number }): void {
     this.#sql.run(
-      `INSERT INTO stock_notes (sku, subsidiary_id, looked_ms, looked_seq, missing_qty, look_refused)
+      `INSERT INTO _stock_notes (sku, subsidiary_id, looked_ms, looked_seq, missing_qty, look_refused)
        VALUES (@sku, @subsidiaryId, @lookedMs, @lookedSeq, @missing, @refused)
        ON CONFLICT (sku, subsidiary_id) DO UPDATE SET looked_ms = excluded.looked_ms, look_refused = excluded.look_refused,
          -- What an earlier look missed is not heard of yet either.
          missing_qty = excluded.missing_qty + max(0, coalesce(missing_qty, 0) - (SELECT total(max(0, s.qty))
-           FROM stock_steps s WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > looked_seq)),
+           FROM _stock_steps s WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > looked_seq)),
          looked_seq = excluded.looked_seq`,
       { sku, subsidiaryId, lookedMs: this.#clock.nowMs(), lookedSeq: newestSeq(this.#db), missing, refused },
     );

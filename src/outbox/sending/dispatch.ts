@@ -169,7 +169,7 @@ export class OutboxDispatcher {
       const unfollowed = this.#moved.unfollowed();
       const inFlight = new Set(
         this.#sql.values<string>(
-          "SELECT conflict_key FROM outbox INDEXED BY outbox_sending WHERE kind = ? AND state = 'sending'",
+          "SELECT conflict_key FROM _outbox INDEXED BY outbox_sending WHERE kind = ? AND state = 'sending'",
           kind,
         ),
       );
@@ -191,7 +191,7 @@ export class OutboxDispatcher {
         if (!row) continue;
         claim.settled += 1;
         this.#sql.run(
-          `UPDATE outbox SET state = 'done', settled_at = ?, message = ?, ${keepBefore('?')} WHERE change_id = ?`,
+          `UPDATE _outbox SET state = 'done', settled_at = ?, message = ?, ${keepBefore('?')} WHERE change_id = ?`,
           ...[at, hasAlready(row.body), each.before ?? null, row.changeId],
         );
         this.#queue.supersedeRejected(row, at);
@@ -325,7 +325,7 @@ export class OutboxDispatcher {
    */
   #letWait({ row, stock, ...candidate }: Candidate): StockKey {
     const before = 'before' in candidate ? (candidate.before ?? null) : null;
-    const keep = `UPDATE outbox SET ${keepBefore('?')} WHERE change_id = ?`;
+    const keep = `UPDATE _outbox SET ${keepBefore('?')} WHERE change_id = ?`;
     if (row && before !== null) this.#sql.run(keep, before, row.changeId);
     return { sku: stock?.sku ?? '', subsidiaryId: stock?.subsidiaryId ?? '' };
   }
@@ -376,7 +376,7 @@ export class OutboxDispatcher {
     }
     const sentQty = asSent(qty);
     this.#sql.run(
-      `UPDATE outbox SET state = 'sending', attempts = attempts + 1, call_id = @callId, sent_qty = @sentQty,
+      `UPDATE _outbox SET state = 'sending', attempts = attempts + 1, call_id = @callId, sent_qty = @sentQty,
          sent_as_of_seq = @orderSeq, ${keepBefore('@before')}
        WHERE change_id = @changeId`,
       { ...call, changeId, sentQty, before: candidate.before ?? null },
@@ -450,7 +450,7 @@ export class OutboxDispatcher {
       }
     }
     this.#sql.run(
-      `UPDATE outbox SET state = @state, message = @told, settled_at = @at, call_id = NULL,
+      `UPDATE _outbox SET state = @state, message = @told, settled_at = @at, call_id = NULL,
          zeroed_at = CASE @state WHEN 'done' THEN zeroed_at END
        WHERE change_id = @changeId`,
       { state, told, at, changeId: change.changeId },
@@ -478,7 +478,7 @@ export class OutboxDispatcher {
           : `Sent again as ${body.qty}: the platform had ${stock.callHadQty}, the POS counted ${stock.countedQty}.`;
       const told = [countedAgain(this.#sql, changeId), again, this.#whyLess(stock)];
       this.#sql.run(
-        "UPDATE outbox SET message = ?, attempts = attempts + 1 WHERE change_id = ? AND state = 'done'",
+        "UPDATE _outbox SET message = ?, attempts = attempts + 1 WHERE change_id = ? AND state = 'done'",
         ...[told.filter(Boolean).join(' '), changeId],
       );
       return 'done';

@@ -26,7 +26,7 @@ interface ProductValue {
 /** A change that was sent, with the target that the mirror knew for it. */
 type Sent = Pick<OutboxChange, 'sku' | 'subsidiaryId' | 'body'>;
 
-const PRODUCT_OF_SKU = 'product_id = (SELECT product_id FROM skus WHERE sku = ?)';
+const PRODUCT_OF_SKU = 'product_id = (SELECT product_id FROM _skus WHERE sku = ?)';
 
 /**
  * Reads and writes the mirror's values of the stocks and products that changes set. The caller opens the transaction.
@@ -98,8 +98,8 @@ export class KnownValues {
     if ('qty' in body) {
       if (subsidiaryId === null) return;
       this.#sql.run(
-        `INSERT INTO stocks (sku, subsidiary_id, qty, show, confirmed_seq, confirmed_ms, pushed_mark)
-         SELECT sku, @subsidiaryId, @qty, @show, @sentAsOfSeq, @nowMs, @mark FROM skus WHERE sku = @sku
+        `INSERT INTO _stocks (sku, subsidiary_id, qty, show, confirmed_seq, confirmed_ms, pushed_mark)
+         SELECT sku, @subsidiaryId, @qty, @show, @sentAsOfSeq, @nowMs, @mark FROM _skus WHERE sku = @sku
          ON CONFLICT (sku, subsidiary_id) DO UPDATE SET qty = excluded.qty, show = coalesce(excluded.show, show),
            confirmed_seq = excluded.confirmed_seq, confirmed_ms = excluded.confirmed_ms,
            pushed_mark = excluded.pushed_mark, uncertain = 0,
@@ -110,12 +110,12 @@ export class KnownValues {
       const { price, name = null } = body;
       if (price !== undefined) {
         const text =
-          'UPDATE skus SET price = ?, price_confirmed_ms = ?, pushed_mark = ?, uncertain = 0 WHERE sku = ?';
+          'UPDATE _skus SET price = ?, price_confirmed_ms = ?, pushed_mark = ?, uncertain = 0 WHERE sku = ?';
         this.#sql.run(text, asSent(price), Math.floor(nowMs), mark, sku);
       }
       if (name !== null || show !== null) {
         this.#sql.run(
-          `UPDATE products SET name = coalesce(@name, name), show = coalesce(@show, show), pushed_mark = @mark,
+          `UPDATE _products SET name = coalesce(@name, name), show = coalesce(@show, show), pushed_mark = @mark,
              uncertain = uncertain AND (@name IS NULL OR @show IS NULL)
            WHERE ${PRODUCT_OF_SKU.replace('?', '@sku')}`,
           { sku, name, show, mark },
@@ -130,16 +130,16 @@ export class KnownValues {
     for (const place of sku === null ? this.#placesOf(body) : [{ sku, subsidiaryId }]) {
       if ('qty' in body) {
         this.#sql.run(
-          `UPDATE stocks SET uncertain = 1, pushed_mark = ?, show_uncertain = show_uncertain OR ?
+          `UPDATE _stocks SET uncertain = 1, pushed_mark = ?, show_uncertain = show_uncertain OR ?
            WHERE sku = ? AND subsidiary_id = ?`,
           ...[mark, Number(body.show !== undefined), place.sku, place.subsidiaryId],
         );
       } else {
         const uncertain = 'SET uncertain = 1, pushed_mark = ?';
         if (body.price !== undefined)
-          this.#sql.run(`UPDATE skus ${uncertain} WHERE sku = ?`, mark, place.sku);
+          this.#sql.run(`UPDATE _skus ${uncertain} WHERE sku = ?`, mark, place.sku);
         if (body.name !== undefined || body.show !== undefined) {
-          this.#sql.run(`UPDATE products ${uncertain} WHERE ${PRODUCT_OF_SKU}`, mark, place.sku);
+          this.#sql.run(`UPDATE _products ${uncertain} WHERE ${PRODUCT_OF_SKU}`, mark, place.sku);
         }
       }
       this.#forgetDigests(place.sku);
@@ -148,7 +148,7 @@ export class KnownValues {
 
   #stock(sku: string, subsidiaryId: string): StockValue | undefined {
     return this.#sql.row(
-      `SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show FROM stocks
+      `SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show FROM _stocks
        WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0`,
       ...[sku, subsidiaryId],
     );
@@ -158,9 +158,9 @@ export class KnownValues {
     return this.#sql.row(
       `SELECT s.price, p.name, p.show, s.uncertain OR p.uncertain AS uncertain,
          s.price_confirmed_ms AS priceConfirmedMs,
-         (SELECT coalesce(max(w.completed_ms), 0) FROM branch_products b JOIN sweeps w USING (branch)
+         (SELECT coalesce(max(w.completed_ms), 0) FROM _branch_products b JOIN _sweeps w USING (branch)
           WHERE b.product_id = p.product_id) AS sweptMs
-       FROM skus s JOIN products p USING (product_id) WHERE s.sku = ? AND p.vanished_at IS NULL`,
+       FROM _skus s JOIN _products p USING (product_id) WHERE s.sku = ? AND p.vanished_at IS NULL`,
       sku,
     );
   }
@@ -168,7 +168,7 @@ export class KnownValues {
   /** Deletes the digest of the product's last read, so that the next read is applied even if it is equal. */
   #forgetDigests(sku: string): void {
     this.#sql.run(
-      `UPDATE branch_products SET digest = NULL WHERE digest IS NOT NULL AND ${PRODUCT_OF_SKU}`,
+      `UPDATE _branch_products SET digest = NULL WHERE digest IS NOT NULL AND ${PRODUCT_OF_SKU}`,
       sku,
     );
   }

@@ -261,7 +261,7 @@ export class DifferenceMonitor {
     if (passedMs < ROUND_AFTER_MS) return false;
     const marks = stores.read(({ db }) =>
       sqlOf(db).value<string>(
-        `SELECT (SELECT value FROM marks WHERE name = 'push') || ' ' || (SELECT coalesce(max(completed_ms), 0) FROM sweeps)
+        `SELECT (SELECT value FROM marks WHERE name = 'push') || ' ' || (SELECT coalesce(max(completed_ms), 0) FROM _sweeps)
            || ' ' || (SELECT value FROM marks WHERE name = 'outbox.version')`,
       ),
     );

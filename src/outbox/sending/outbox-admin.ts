@@ -76,11 +76,11 @@ export class OutboxAdmin {
   idsOf(which: ManyChanges): number[] {
     if ('guard' in which) {
       const held =
-        "SELECT change_id FROM outbox WHERE state = 'pending' AND held_guard = ? ORDER BY change_id";
+        "SELECT change_id FROM _outbox WHERE state = 'pending' AND held_guard = ? ORDER BY change_id";
       return this.#sql.values<number>(held, which.guard);
     }
     return this.#sql.values<number>(
-      `SELECT change_id FROM outbox WHERE state = 'rejected'
+      `SELECT change_id FROM _outbox WHERE state = 'rejected'
          AND (@origin IS NULL OR instr(', ' || coalesce(origin, source) || ', ', ', ' || @origin || ', ') > 0)
        ORDER BY change_id`,
       { origin: which.origin ?? null },
@@ -103,8 +103,8 @@ export class OutboxAdmin {
     return this.#sql.transaction(() => {
       const isStill =
         'guard' in which
-          ? "SELECT 1 FROM outbox WHERE change_id = ? AND state = 'pending' AND held_guard = ?"
-          : "SELECT 1 FROM outbox WHERE change_id = ? AND state = 'rejected'";
+          ? "SELECT 1 FROM _outbox WHERE change_id = ? AND state = 'pending' AND held_guard = ?"
+          : "SELECT 1 FROM _outbox WHERE change_id = ? AND state = 'rejected'";
       const still = changeIds.filter(
         (changeId) =>
           this.#sql.value(isStill, ...('guard' in which ? [changeId, which.guard] : [changeId])) !==
@@ -162,13 +162,13 @@ export class OutboxAdmin {
   }
 
   countUnresolved(basis: 'as-is' | 'needs-read'): number {
-    return this.#sql.value(`SELECT count(*) FROM outbox WHERE ${UNRESOLVED}`, basis) ?? 0;
+    return this.#sql.value(`SELECT count(*) FROM _outbox WHERE ${UNRESOLVED}`, basis) ?? 0;
   }
 
   /** Marks a change for a read of its product, because it may not be sent with its own ids. */
   askFor({ changeId }: { changeId: number }): void {
     const sql =
-      "UPDATE outbox SET basis = 'needs-read' WHERE change_id = ? AND basis = 'as-is' AND state = 'pending'";
+      "UPDATE _outbox SET basis = 'needs-read' WHERE change_id = ? AND basis = 'as-is' AND state = 'pending'";
     this.#sql.run(sql, changeId);
   }
 
@@ -285,8 +285,8 @@ export class OutboxAdmin {
    */
   prune(beforeMs: number, limit = 5000): number {
     return this.#sql.run(
-      `DELETE FROM outbox WHERE change_id IN (
-         SELECT change_id FROM outbox
+      `DELETE FROM _outbox WHERE change_id IN (
+         SELECT change_id FROM _outbox
          WHERE settled_at IS NOT NULL AND settled_at < ? AND state IN ('done', 'superseded') LIMIT ?)`,
       ...[isoUtc(beforeMs), limit],
     ).changes;
@@ -294,7 +294,7 @@ export class OutboxAdmin {
 
   #end(changeId: number, state: 'superseded' | 'rejected', message: string, by: number | null = null): void {
     this.#sql.run(
-      `UPDATE outbox SET state = ?, message = ?, settled_at = ?, superseded_by = ?, held_guard = NULL,
+      `UPDATE _outbox SET state = ?, message = ?, settled_at = ?, superseded_by = ?, held_guard = NULL,
          zeroed_at = NULL
        WHERE change_id = ?`,
       ...[state, message, this.#now(), by, changeId],

@@ -48,22 +48,22 @@ const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, mes
 
 // The view `outbox_references` would search the whole table before each page.
 const HANDED_OVER_UNDER = `(@reference IS NULL OR reference = @reference
-  OR change_id IN (SELECT change_id FROM merged_references WHERE reference = @reference))`;
+  OR change_id IN (SELECT change_id FROM _merged_references WHERE reference = @reference))`;
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
 // Each number is counted by its own query with its own index, because a scan of the whole table would also read a month
 // of settled changes.
-const HELD = "(SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held";
-const REJECTED = "(SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected";
+const HELD = "(SELECT count(*) FROM _outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held";
+const REJECTED = "(SELECT count(*) FROM _outbox WHERE state = 'rejected') AS rejected";
 const COUNTS = `
   SELECT
-    (SELECT count(*) FROM outbox WHERE ${WAITING}) AS pending,
+    (SELECT count(*) FROM _outbox WHERE ${WAITING}) AS pending,
     ${HELD},
-    (SELECT count(*) FROM outbox WHERE basis = 'needs-read' AND basis <> 'mirror'
+    (SELECT count(*) FROM _outbox WHERE basis = 'needs-read' AND basis <> 'mirror'
       AND state IN ('pending', 'sending') AND held_guard IS NULL) AS needsRead,
-    (SELECT count(*) FROM outbox WHERE state = 'sending') AS sending,
+    (SELECT count(*) FROM _outbox WHERE state = 'sending') AS sending,
     ${REJECTED},
-    (SELECT created_at FROM outbox WHERE change_id = (SELECT min(+change_id) FROM outbox WHERE ${WAITING}))
+    (SELECT created_at FROM _outbox WHERE change_id = (SELECT min(+change_id) FROM _outbox WHERE ${WAITING}))
       AS oldestPendingAt`;
 
 /** Reads the outbox for people, the local API and waiting commands. */
@@ -136,9 +136,9 @@ export class OutboxQueries {
   /** Returns every change that is not settled, and whether a guard holds it for a person. */
   open(): Map<number, { isHeld: boolean }> {
     const rows = this.#sql.rows<{ changeId: number; isHeld: number }>(
-      `SELECT change_id AS changeId, 0 AS isHeld FROM outbox WHERE ${WAITING}
-       UNION ALL SELECT change_id, 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL
-       UNION ALL SELECT change_id, 0 FROM outbox WHERE state = 'sending'`,
+      `SELECT change_id AS changeId, 0 AS isHeld FROM _outbox WHERE ${WAITING}
+       UNION ALL SELECT change_id, 1 FROM _outbox WHERE state = 'pending' AND held_guard IS NOT NULL
+       UNION ALL SELECT change_id, 0 FROM _outbox WHERE state = 'sending'`,
     );
     return new Map(rows.map(({ changeId, isHeld }) => [changeId, { isHeld: isHeld === 1 }]));
   }
@@ -162,7 +162,7 @@ export class OutboxQueries {
   lastSent(kind: ChangeKind): LastSent {
     const one = <T>(columns: string, where: string, order: string) =>
       this.#sql.row<T>(
-        `SELECT ${columns} FROM outbox WHERE kind = ? AND attempts > 0 AND ${where} ORDER BY ${order} LIMIT 1`,
+        `SELECT ${columns} FROM _outbox WHERE kind = ? AND attempts > 0 AND ${where} ORDER BY ${order} LIMIT 1`,
         kind,
       );
     const settled = (state: OutboxState) => `settled_at IS NOT NULL AND state = '${state}'`;
@@ -194,7 +194,10 @@ export class OutboxQueries {
 
   #entries(which: string, ...params: unknown[]): OutboxEntry[] {
     return this.#sql
-      .rows<Omit<OutboxEntry, 'body'> & { body: string }>(`SELECT ${COLUMNS} FROM outbox ${which}`, ...params)
+      .rows<Omit<OutboxEntry, 'body'> & { body: string }>(
+        `SELECT ${COLUMNS} FROM _outbox ${which}`,
+        ...params,
+      )
       .map((row) => ({ ...row, body: JSON.parse(row.body) as ChangeBody }));
   }
 }

@@ -268,7 +268,7 @@ export class PushLoop {
   }
 
   #targetsNow(at: Stores): string {
-    const newest = sqlOf(at.db).value<string | null>('SELECT max(completed_at) FROM sweeps') ?? '';
+    const newest = sqlOf(at.db).value<string | null>('SELECT max(completed_at) FROM _sweeps') ?? '';
     return `${newest} ${this.#sendsAsIs(at)}`;
   }
 
@@ -441,7 +441,7 @@ export class PushLoop {
 
 /** Returns the answer with the milliseconds from submission to settlement; null if the change is not settled. */
 function withDelay({ db }: Stores, answer: Answer): Answer & { delayMs: number | null } {
-  const times = 'SELECT created_at AS createdAt, settled_at AS settledAt FROM outbox WHERE change_id = ?';
+  const times = 'SELECT created_at AS createdAt, settled_at AS settledAt FROM _outbox WHERE change_id = ?';
   const { createdAt = '', settledAt = null } =
     sqlOf(db).row<{ createdAt: string; settledAt: string | null }>(times, answer.changeId) ?? {};
   const delayMs = Date.parse(settledAt ?? '') - Date.parse(createdAt);

@@ -37,31 +37,31 @@ type ChangeRow = Omit<OutboxChange, 'body' | 'versions'> & { body: string; field
 // Without INDEXED BY, SQLite compares the bound kind with the conditions of partial indexes and plans the statement
 // again each time, which takes longer than the query.
 const waitingOne = (columns: string) => `
-  SELECT ${columns} FROM outbox INDEXED BY outbox_waiting
+  SELECT ${columns} FROM _outbox INDEXED BY outbox_waiting
   WHERE kind = ? AND target = ? AND state = 'pending' AND held_guard IS NULL`;
 const WAITING = waitingOne(COLUMNS);
 const WAITING_ID = waitingOne('change_id');
 const HELD = `
-  SELECT ${COLUMNS} FROM outbox INDEXED BY outbox_held
+  SELECT ${COLUMNS} FROM _outbox INDEXED BY outbox_held
   WHERE kind = ? AND target = ? AND state = 'pending' AND held_guard IS NOT NULL`;
 const SIBLINGS = `
-  SELECT ${COLUMNS} FROM outbox
+  SELECT ${COLUMNS} FROM _outbox
   WHERE conflict_key = ? AND state = 'pending' AND kind = 'product' AND target <> ?`;
 const REFUSED = `
-  SELECT ${COLUMNS} FROM outbox INDEXED BY outbox_rejected_target
+  SELECT ${COLUMNS} FROM _outbox INDEXED BY outbox_rejected_target
   WHERE kind = ? AND target = ? AND state = 'rejected' AND version < ?`;
 /** SQL for whether the id by which a row of `table` was named means the row's stock, or the row was named by its sku. */
 export const meansItsStock = (table: string) => `(${table}.named IS NULL OR ${table}.sku IS NULL
   OR EXISTS (SELECT 1 FROM integrations i WHERE i.sku = ${table}.sku AND i.subsidiary_id = ${table}.subsidiary_id
     AND json_extract(${table}.named, '$.externalId') IN (i.ext_id, i.product_id_pos_a, i.product_code_pos_b)))`;
 /** SQL for changes that say something of the target. A count by an id that means another stock now says nothing. */
-export const SENT = `state IN ('sending', 'done') AND ${meansItsStock('outbox')}`;
+export const SENT = `state IN ('sending', 'done') AND ${meansItsStock('_outbox')}`;
 // Each condition is a separate query with its own index, because a scan of the whole table would also read a month of
 // settled changes.
 const NEWER = [
   "target = @target AND state = 'pending' AND held_guard IS NULL",
   "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
-  `target = @target AND state = 'rejected' AND ${meansItsStock('outbox')}`,
+  `target = @target AND state = 'rejected' AND ${meansItsStock('_outbox')}`,
   `conflict_key = @conflictKey AND ${SENT}`,
   // Changes of other skus of the same product. A stock change has none.
   ...['pending', 'rejected'].map(
@@ -69,13 +69,13 @@ const NEWER = [
       AND state = '${state}'`,
   ),
 ]
-  .map((where) => `SELECT ${COLUMNS} FROM outbox WHERE kind = @kind AND version > @after AND ${where}`)
+  .map((where) => `SELECT ${COLUMNS} FROM _outbox WHERE kind = @kind AND version > @after AND ${where}`)
   .join(' UNION ALL ')
   .concat(' ORDER BY version');
 
 /** SQL for the newest of the counts of a stock that were sent. A stock may have thousands, so it is one step in an index. */
 const lastSent = (index: string, madeAt: string, dated: string) => `
-  SELECT * FROM (SELECT ${COLUMNS} FROM outbox INDEXED BY ${index}
+  SELECT * FROM (SELECT ${COLUMNS} FROM _outbox INDEXED BY ${index}
     WHERE kind = 'stock' AND conflict_key = @conflictKey AND ${SENT} AND counted_at IS ${dated}
       AND ${madeAt} > @at AND change_id <> @changeId
     ORDER BY ${madeAt} DESC, version DESC LIMIT 1)`;
@@ -84,11 +84,11 @@ const LAST_COUNTED = `SELECT * FROM (${[
   ...[
     "state = 'pending' AND held_guard IS NULL",
     "state = 'pending' AND held_guard IS NOT NULL",
-    `state = 'rejected' AND ${meansItsStock('outbox')}`,
+    `state = 'rejected' AND ${meansItsStock('_outbox')}`,
   ].map(
     (
       where,
-    ) => `SELECT ${COLUMNS} FROM outbox WHERE kind = 'stock' AND target = @target AND change_id <> @changeId
+    ) => `SELECT ${COLUMNS} FROM _outbox WHERE kind = 'stock' AND target = @target AND change_id <> @changeId
       AND coalesce(counted_at, handed_at) > @at AND ${where}`,
   ),
   lastSent('outbox_dated', 'counted_at', 'NOT NULL'),
@@ -101,13 +101,13 @@ const ANY_DATED = [
   "outbox_held WHERE target = @target AND state = 'pending' AND held_guard IS NOT NULL",
   "outbox_dated WHERE conflict_key = @conflictKey AND state IN ('sending', 'done')",
 ]
-  .map((where) => `SELECT 1 FROM outbox INDEXED BY ${where} AND kind = 'stock' AND counted_at IS NOT NULL`)
+  .map((where) => `SELECT 1 FROM _outbox INDEXED BY ${where} AND kind = 'stock' AND counted_at IS NOT NULL`)
   .join(' UNION ALL ')
   .concat(' LIMIT 1');
 
 // Without INDEXED BY and the plus before parameters, SQLite plans the statement again for each value, which takes
 // much longer than the query.
-export const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
+export const FROM_QUEUE = '_outbox INDEXED BY outbox_line';
 export const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
   AND (basis = 'mirror' OR +@sendAsIs)`;
 /**
@@ -185,9 +185,9 @@ export class OutboxQueue {
     return this.all('WHERE change_id = +?', changeId)[0];
   }
 
-  /** Returns changes. `which` is the SQL after `FROM outbox`. */
+  /** Returns changes. `which` is the SQL after `FROM _outbox`. */
   all(which: string, ...params: unknown[]): OutboxChange[] {
-    return this.#rows(`SELECT ${COLUMNS} FROM outbox ${which}`, ...params);
+    return this.#rows(`SELECT ${COLUMNS} FROM _outbox ${which}`, ...params);
   }
 
   /** Returns the names of branches with changes to send, sorted. */
@@ -218,7 +218,7 @@ export class OutboxQueue {
    */
   begin(): void {
     const start = this.#sql.row<{ anyHeld: number; lastId: number }>(`
-      SELECT EXISTS (SELECT 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS anyHeld,
+      SELECT EXISTS (SELECT 1 FROM _outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS anyHeld,
         last_insert_rowid() AS lastId`);
     this.#anyHeld = start?.anyHeld !== 0;
     this.#lastId = start?.lastId;
@@ -376,12 +376,12 @@ export class OutboxQueue {
     for (const refused of this.#rows(REFUSED, newer.kind, newer.target, newer.version)) {
       if (withoutOverruled(refused.body, newer.body, 'all') !== undefined) continue;
       this.#sql.run(
-        `UPDATE outbox SET state = 'superseded', message = message || ?, superseded_by = ?, settled_at = ?
+        `UPDATE _outbox SET state = 'superseded', message = message || ?, superseded_by = ?, settled_at = ?
          WHERE change_id = ?`,
         ...[` Replaced by change ${newer.changeId}.`, newer.changeId, at, refused.changeId],
       );
       this.#sql.run(
-        `UPDATE outbox SET refused_since = (SELECT coalesce(refused_since, version) FROM outbox WHERE change_id = ?)
+        `UPDATE _outbox SET refused_since = (SELECT coalesce(refused_since, version) FROM _outbox WHERE change_id = ?)
          WHERE change_id = ?`,
         ...[refused.changeId, newer.changeId],
       );
@@ -490,7 +490,7 @@ export class OutboxQueue {
     const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
     const { countedAt, handedAt, heldGuard, zeroedAt, message, named } = change;
     this.#sql.run(
-      `UPDATE outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
+      `UPDATE _outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
          subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
          priority = @priority, queue_seq = @queueSeq,
          field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq,
@@ -550,7 +550,7 @@ export class OutboxQueue {
     const known = this.#upserts.get(shared);
     if (known !== undefined) return known;
     const text = `
-      INSERT INTO outbox (kind, source, basis, fields, ${BOUND_COLUMNS}, state)
+      INSERT INTO _outbox (kind, source, basis, fields, ${BOUND_COLUMNS}, state)
       VALUES (${shared}, ${BOUND_COLUMNS.map(() => '?')}, 'pending')
       ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
         ${REPLACED_COLUMNS.map((column) => `${column} = excluded.${column}`)},
@@ -571,7 +571,7 @@ export class OutboxQueue {
 
   #insert(values: Record<string, unknown>): void {
     this.#sql.run(
-      `INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
+      `INSERT INTO _outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
          priority, queue_seq, basis, sku, subsidiary_id, branch, held_guard, source, origin, reference, version, zeroed_at, as_of_seq,
          counted_at, handed_at, named)
        VALUES (@changeId, @kind, @target, @conflictKey, @body, @fields, @state, @message, @createdAt, @settledAt,
@@ -585,7 +585,7 @@ export class OutboxQueue {
     const before = this.#rows(slot, change.kind, change.target)[0];
     if (!before) return change.changeId;
     this.#sql.run(
-      `UPDATE outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
+      `UPDATE _outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
          origin = @origin, reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
          counted_at = @countedAt, handed_at = @handedAt, zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId, named = @named,
          branch = @branch, conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1,
@@ -605,12 +605,12 @@ export class OutboxQueue {
     const { body, fields, priority } = bodyColumns(rest);
     if (body === JSON.stringify(before)) return;
     const columns = 'body = ?, fields = ?, priority = ?';
-    this.#sql.run(`UPDATE outbox SET ${columns} WHERE change_id = ?`, body, fields, priority, changeId);
+    this.#sql.run(`UPDATE _outbox SET ${columns} WHERE change_id = ?`, body, fields, priority, changeId);
   }
 
   #wait({ changeId, queueSeq }: OutboxChange, message: string): void {
     this.#sql.run(
-      `UPDATE outbox SET state = 'pending', message = ?, queue_seq = ?, call_id = NULL, held_guard = NULL
+      `UPDATE _outbox SET state = 'pending', message = ?, queue_seq = ?, call_id = NULL, held_guard = NULL
        WHERE change_id = ?`,
       ...[message, queueSeq, changeId],
     );
@@ -619,7 +619,7 @@ export class OutboxQueue {
   /** Ends a change, because another has newer values of its fields. */
   supersede(changeId: number, by: number, at: string, message = `Replaced by change ${by}.`): void {
     this.#sql.run(
-      `UPDATE outbox SET state = 'superseded', message = ?, superseded_by = ?, settled_at = ?, call_id = NULL,
+      `UPDATE _outbox SET state = 'superseded', message = ?, superseded_by = ?, settled_at = ?, call_id = NULL,
          zeroed_at = NULL
        WHERE change_id = ?`,
       ...[message, by, at, changeId],

@@ -78,12 +78,12 @@ const HANDED_OVER = `
   SELECT o.change_id AS changeId, kind, target, conflict_key AS conflictKey, said.body, state, said.version, sku,
     subsidiary_id AS subsidiaryId, named, valueBefore
   FROM (
-    SELECT change_id, body, version, origin, value_before AS valueBefore FROM outbox
+    SELECT change_id, body, version, origin, value_before AS valueBefore FROM _outbox
     WHERE @reference IS NULL OR reference = @reference
     UNION ALL
     SELECT m.change_id, m.body, m.version, m.origin, json_set(coalesce(o.value_before, '{}'), '$.waited', json(m.waited))
-    FROM merged_references m JOIN outbox o USING (change_id) WHERE m.reference = @reference) said
-  JOIN outbox o USING (change_id)
+    FROM _merged_references m JOIN _outbox o USING (change_id) WHERE m.reference = @reference) said
+  JOIN _outbox o USING (change_id)
   WHERE state IN ('pending', 'sending', 'done') AND held_guard IS NULL AND source <> 'hold-back'
     AND (@since IS NULL OR created_at >= @since)
     AND (@branch IS NULL OR subsidiary_id = @branch)
@@ -93,17 +93,17 @@ const HANDED_OVER = `
 // Each part of the query uses its own index.
 const NEWEST = `
   SELECT max(change_id) FROM (
-    SELECT change_id FROM outbox WHERE kind = @kind AND conflict_key = @conflictKey AND target = @target
+    SELECT change_id FROM _outbox WHERE kind = @kind AND conflict_key = @conflictKey AND target = @target
       AND version > @version AND state IN ('sending', 'done')
-    UNION ALL SELECT change_id FROM outbox WHERE kind = @kind AND target = @target AND version > @version
+    UNION ALL SELECT change_id FROM _outbox WHERE kind = @kind AND target = @target AND version > @version
       AND state = 'pending' AND held_guard IS NULL)`;
 
 // Counts of the stock that an id means now, or meant when the undone count was made.
 const NEWER_OF_ID = `
   SELECT change_id AS changeId, target, named FROM (
-    SELECT change_id, target, named FROM outbox WHERE kind = 'stock' AND conflict_key IN (@conflictKey, @key)
+    SELECT change_id, target, named FROM _outbox WHERE kind = 'stock' AND conflict_key IN (@conflictKey, @key)
       AND version > @version AND state IN ('sending', 'done')
-    UNION ALL SELECT change_id, target, named FROM outbox WHERE kind = 'stock' AND target = @key
+    UNION ALL SELECT change_id, target, named FROM _outbox WHERE kind = 'stock' AND target = @key
       AND version > @version AND state = 'pending' AND held_guard IS NULL)
   ORDER BY change_id DESC`;
 
@@ -190,7 +190,7 @@ function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: ChangeRow): Value
 }
 
 const LAST_COUNT =
-  'SELECT counted_qty AS qty, counted_seq AS asOfSeq FROM stock_counts WHERE sku = ? AND subsidiary_id = ?';
+  'SELECT counted_qty AS qty, counted_seq AS asOfSeq FROM _stock_counts WHERE sku = ? AND subsidiary_id = ?';
 
 function itemOf(row: ChangeRow, values: object, asOfSeq: number | undefined): UndoLine['item'] {
   const { kind, sku, subsidiaryId } = row;

@@ -24,14 +24,14 @@ export class ValuesBefore {
   /** Returns the last count, else the platform's quantity, as JSON. Must be called before the new count is stored. */
   ofStock({ sku, subsidiaryId }: StockKey, { version, body }: OutboxChange): string | null {
     const known = this.#sql.row<{ qty: number | string | null; show: number | null; asOfSeq: number }>(
-      `SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show, confirmed_seq AS asOfSeq FROM stocks
+      `SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show, confirmed_seq AS asOfSeq FROM _stocks
        WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0`,
       ...[sku, subsidiaryId],
     );
     const show = body.show === undefined ? null : fromBit(known?.show ?? null);
     const shown = show === null ? {} : { show };
     const count = this.#sql.row<{ qty: number; asOfSeq: number; version: number }>(
-      `SELECT counted_qty AS qty, counted_seq AS asOfSeq, counted_version AS version FROM stock_counts
+      `SELECT counted_qty AS qty, counted_seq AS asOfSeq, counted_version AS version FROM _stock_counts
        WHERE sku = ? AND subsidiary_id = ?`,
       ...[sku, subsidiaryId],
     );
@@ -49,7 +49,7 @@ export class ValuesBefore {
    */
   ofProduct(sku: string, body: Omit<ProductChangeItem, 'sku'>): string | null {
     const product = this.#sql.row<ProductValues>(
-      `SELECT s.price, p.name, p.show FROM skus s JOIN products p USING (product_id)
+      `SELECT s.price, p.name, p.show FROM _skus s JOIN _products p USING (product_id)
        WHERE s.sku = ? AND s.uncertain = 0 AND p.uncertain = 0 AND p.vanished_at IS NULL`,
       sku,
     );

@@ -35,7 +35,7 @@ const NAMED_PERSON =
 /** Query for the mirror's customer data, which is then removed from every text that repeats it. */
 const VALUES = `
   SELECT customer_first_name, customer_last_name, customer_email, customer_phone_number, address_address,
-    address_street_address, address_details, address_phone_number FROM orders ORDER BY seq DESC LIMIT ${ORDERS_MAX}`;
+    address_street_address, address_details, address_phone_number FROM _orders ORDER BY seq DESC LIMIT ${ORDERS_MAX}`;
 const COMMENTS = `SELECT comment FROM order_items WHERE comment IS NOT NULL AND comment <> '' LIMIT ${ORDERS_MAX}`;
 
 const FIRST_TOKEN = /[\p{L}\p{N}]+/u;

@@ -288,7 +288,7 @@ export function mirrorSections({ paths, withCustomerData }: Subject): Section[] 
         ? `the newest ${ORDERS} orders WITH customers and all they wrote`
         : `the newest ${ORDERS} orders: ids, states and times, nothing of customers`,
       make: rows(
-        `SELECT ${withCustomerData ? '*' : WITHOUT_CUSTOMER} FROM orders ORDER BY seq DESC LIMIT ${ORDERS}`,
+        `SELECT ${withCustomerData ? '*' : WITHOUT_CUSTOMER} FROM _orders ORDER BY seq DESC LIMIT ${ORDERS}`,
       ),
     },
     {
@@ -301,18 +301,18 @@ export function mirrorSections({ paths, withCustomerData }: Subject): Section[] 
       name: 'held-notifications.ndjson',
       what: 'notifications that would have taken an order back: states and times',
       make: rows(`SELECT held_id, order_id, status, known_status, received_at, resolved_at, resolution
-        FROM held_notifications ORDER BY held_id DESC LIMIT ${QUARANTINED}`),
+        FROM _held_notifications ORDER BY held_id DESC LIMIT ${QUARANTINED}`),
     },
     {
       name: 'outbox.ndjson',
       what: `the newest ${CHANGES} changes for the platform and what became of them`,
       make: rows(`SELECT change_id, kind, target, body, fields, state, held_guard, attempts, message, created_at,
-        settled_at, basis, source, origin, replaced, superseded_by FROM outbox ORDER BY change_id DESC LIMIT ${CHANGES}`),
+        settled_at, basis, source, origin, replaced, superseded_by FROM _outbox ORDER BY change_id DESC LIMIT ${CHANGES}`),
     },
     {
       name: 'audit.ndjson',
       what: `the last ${AUDITED} things that operators did: when, who, what, on what`,
-      make: rows(`SELECT audit_id, at, who, action, subject, detail FROM audit
+      make: rows(`SELECT audit_id, at, who, action, subject, detail FROM _audit
         ORDER BY audit_id DESC LIMIT ${AUDITED}`),
     },
     {
@@ -327,22 +327,22 @@ export function mirrorSections({ paths, withCustomerData }: Subject): Section[] 
 
 /** Queries for the lists in `mirror.json`, by the names of the lists. */
 const LISTS = {
-  schemaSteps: 'SELECT number, name FROM schema_migrations ORDER BY number',
+  schemaSteps: 'SELECT number, name FROM _schema_migrations ORDER BY number',
   sequences: 'SELECT name, seq FROM sqlite_sequence',
   freshness: 'SELECT subject, state, last_ok_at, last_try_at, message FROM freshness',
   alarms: 'SELECT key, message, raised_at, changed_at FROM alarms',
   marks: 'SELECT name, value FROM marks',
   hooks: `SELECT name, event, seq, began_at, news_from, last_ok_at, failures, last_failure_at, last_failure, next_try_at
-    FROM hooks`,
-  sweeps: 'SELECT branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products FROM sweeps',
-  orderStates: 'SELECT status, count(*) AS orders FROM orders GROUP BY status',
+    FROM _hooks`,
+  sweeps: 'SELECT branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products FROM _sweeps',
+  orderStates: 'SELECT status, count(*) AS orders FROM _orders GROUP BY status',
   eventSources:
     'SELECT source, count(*) AS events, max(observed_at) AS newest FROM order_events GROUP BY source',
-  outboxStates: `SELECT kind, state, held_guard, count(*) AS changes, min(created_at) AS oldest FROM outbox
+  outboxStates: `SELECT kind, state, held_guard, count(*) AS changes, min(created_at) AS oldest FROM _outbox
     GROUP BY kind, state, held_guard`,
   // Missing `code` numbers between the lowest and the highest of the newest orders.
   gapsInOrderCodes: `
-    WITH newest AS (SELECT code FROM orders WHERE code IS NOT NULL ORDER BY code DESC LIMIT 5000)
+    WITH newest AS (SELECT code FROM _orders WHERE code IS NOT NULL ORDER BY code DESC LIMIT 5000)
     SELECT before + 1 AS "from", code - 1 AS "to" FROM (
       SELECT code, lag(code) OVER (ORDER BY code) AS before FROM newest) WHERE code > before + 1
     ORDER BY code DESC LIMIT 100`,
@@ -374,7 +374,7 @@ function quarantine(db: Database.Database, withContent: boolean): unknown[] {
   const rows = db
     .prepare<[], Row & { payload: string | Uint8Array }>(
       `SELECT quarantine_id, source, received_at, reason, seen, bytes, substr(payload, 1, ${PAYLOAD_BYTES_MAX}) AS payload
-       FROM quarantine ORDER BY quarantine_id DESC LIMIT ${QUARANTINED}`,
+       FROM _quarantine ORDER BY quarantine_id DESC LIMIT ${QUARANTINED}`,
     )
     .iterate();
   return Array.from(rows, ({ payload, ...rest }) => {

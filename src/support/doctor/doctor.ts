@@ -321,7 +321,7 @@ class Examination {
       'platform.product': this.#withServices(({ platform, mirror }) =>
         productOutcome(
           platform,
-          mirror.read((db) => db.prepare('SELECT sku FROM skus LIMIT 1').pluck().get()),
+          mirror.read((db) => db.prepare('SELECT sku FROM _skus LIMIT 1').pluck().get()),
           attempt,
         ),
       ),

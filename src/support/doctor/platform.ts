@@ -85,7 +85,7 @@ export function firstSights(mirror: Pick<Mirror, 'read' | 'health'>, nowMs: numb
     const lastWebhookAt = [lastEventAt ?? '', lastOkAt ?? ''].sort().at(-1) || null;
     const unannounced = db
       .prepare<[string, string], number>(
-        `SELECT count(*) FROM order_events AS e JOIN orders AS o USING (order_id)
+        `SELECT count(*) FROM order_events AS e JOIN _orders AS o USING (order_id)
          WHERE e.source = 'poll' AND e.observed_at >= ? AND e.observed_at > ? AND e.previous_status IS NULL
            AND julianday(e.observed_at) - julianday(o.created_at) < 10.0 / 1440`,
       )

@@ -74,7 +74,7 @@ export const LEDGER: CpuMeasure = {
           await mirror.save(texts.map(entryOf));
         }
         const us = await ownCpu(COMMITS * TOGETHER, catchUp);
-        const steps = stores.read(({ db }) => db.prepare('SELECT count(*) FROM stock_steps').pluck().get());
+        const steps = stores.read(({ db }) => db.prepare('SELECT count(*) FROM _stock_steps').pluck().get());
         if (steps === 0) throw new Error('The ledger has followed no order.');
         return us;
       },

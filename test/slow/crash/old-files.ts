@@ -17,7 +17,7 @@ export function writeOldFiles(storage: string, steps: number): string[] {
   chmodSync(storage, 0o2750);
   const mirror = openOld(storage, 'mirror', 0o640, steps);
   const order = mirror.prepare(
-    `INSERT INTO orders (order_id, status, seq, updated_at, event_source, payload_source, payload, evidence)
+    `INSERT INTO _orders (order_id, status, seq, updated_at, event_source, payload_source, payload, evidence)
      VALUES (?, 'dispatched', ?, '2020-01-01T00:00:00.000Z', 'poll', 'poll', ?, ?)`,
   );
   const event = mirror.prepare(

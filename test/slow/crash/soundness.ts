@@ -49,8 +49,8 @@ export function inspect(storage: string, copy: string, expected: Expectations): 
     has(db, 'order_acks') ? inboxRows(db) : undefined,
   );
   const isUpgraded = using('mirror.db', false, (db) => {
-    if (has(db, 'orders')) faults.push(...orderFaults(db, expected));
-    if (!has(db, 'outbox')) return false;
+    if (has(db, '_orders')) faults.push(...orderFaults(db, expected));
+    if (!has(db, '_outbox')) return false;
     faults.push(...changeFaults(db, inbox ?? { changes: [], acks: [] }, expected.handedOver));
     return true;
   });
@@ -108,7 +108,7 @@ function orderFaults(db: Database.Database, { deliveries, oldOrders, events }: E
   const newest = rows.at(-1)?.seq ?? 0;
   for (const seq of events.keys()) if (seq > newest) faults.push(`event ${seq} was seen and is gone`);
   const held = db
-    .prepare<[], string>("SELECT order_id || ' ' || status FROM held_notifications")
+    .prepare<[], string>("SELECT order_id || ' ' || status FROM _held_notifications")
     .pluck()
     .all();
   for (const word of held) seen.add(word);
@@ -149,7 +149,7 @@ function changeFaults(db: Database.Database, inbox: InboxContent, handedOver: Su
   const faults = handedOver.missing(found);
 
   const copied = new Set(
-    db.prepare<[], string>("SELECT name FROM seen WHERE kind = 'inbox-row'").pluck().all(),
+    db.prepare<[], string>("SELECT name FROM _seen WHERE kind = 'inbox-row'").pluck().all(),
   );
   const waiting = inbox.changes.filter(({ key }) => !copied.has(key)).length;
   const taken = db.prepare<[], number>("SELECT value FROM marks WHERE name = 'outbox.version'").pluck().get();

@@ -7,7 +7,7 @@ import { upgradeThereAndBack, type Versions } from './upgrade-store.ts';
 const COUNT = Number(process.env.TILLSYNC_UPGRADES ?? 2);
 /** Migrations as a later version may have them, with columns that this version does not know. */
 const LATER = {
-  mirror: 'ALTER TABLE orders ADD COLUMN of_later TEXT;',
+  mirror: 'ALTER TABLE _orders ADD COLUMN of_later TEXT;',
   state: 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE later (x);',
 };
 

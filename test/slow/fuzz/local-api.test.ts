@@ -36,7 +36,7 @@ beforeAll(async () => {
       ),
     );
   place.sandbox.control.createOrder();
-  await until('the catalogue is swept', () => rowsOf(place, 'SELECT 1 FROM sweeps').length === 2);
+  await until('the catalogue is swept', () => rowsOf(place, 'SELECT 1 FROM _sweeps').length === 2);
 });
 afterAll(async () => {
   await agent?.destroy();
@@ -277,7 +277,7 @@ it(`rows of the inbox are each taken once, as they were put in, or rejected by n
   const numbers = ['1', "'2'", '-1', '1e999', "'x'", '9007199254740993', "x'31'", 'NULL', '2.5'];
   let inserted = 0;
   const before =
-    rowsOf<{ n: number }>(place, "SELECT count(*) AS n FROM outbox WHERE source = 'inbox'")[0]?.n ?? 0;
+    rowsOf<{ n: number }>(place, "SELECT count(*) AS n FROM _outbox WHERE source = 'inbox'")[0]?.n ?? 0;
   for (let n = 0; n < rounds(300); n++) {
     const reference = `'fuzz-${n}'`;
     // About half of the changes have their own product, so that no later value replaces them.
@@ -300,13 +300,13 @@ it(`rows of the inbox are each taken once, as they were put in, or rejected by n
   pos.close();
   const rows = rowsOf<{ reference: string; body: string }>(
     place,
-    "SELECT reference, body FROM outbox WHERE source = 'inbox'",
+    "SELECT reference, body FROM _outbox WHERE source = 'inbox'",
   );
   expect(rows.length - before).toBeGreaterThan(0);
   // A replaced value has no row of its own; the row of the newest value of the target counts it in `replaced`.
   const [replaced] = rowsOf<{ n: number }>(
     place,
-    "SELECT coalesce(sum(replaced), 0) AS n FROM outbox WHERE source = 'inbox'",
+    "SELECT coalesce(sum(replaced), 0) AS n FROM _outbox WHERE source = 'inbox'",
   );
   expect(rows.length - before + (replaced?.n ?? 0)).toBe(inserted);
   for (const { body } of rows) expect(JSON.stringify(body)).not.toContain('9007199254740992');

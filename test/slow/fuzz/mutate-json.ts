@@ -49,7 +49,7 @@ const HOSTILE_VALUES: readonly string[] = [
   '{}',
   '[[],{},null]',
   '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}}}',
-  '"\'; DROP TABLE orders; --"',
+  '"\'; DROP TABLE _orders; --"',
   `${'['.repeat(DEEP)}${']'.repeat(DEEP)}`,
   `${'{"a":'.repeat(DEEP)}1${'}'.repeat(DEEP)}`,
 ];

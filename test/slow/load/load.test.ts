@@ -61,7 +61,7 @@ beforeAll(async () => {
   const running = text.split('\n').find((line) => line.includes('tillsync is running')) ?? '{}';
   ({ localUrl } = JSON.parse(running) as { localUrl: string });
   await until('the webhook is registered', () => place.sandbox.control.webhook()?.active === true);
-  await until('both branches are swept', () => rowsOf(place, 'SELECT 1 FROM sweeps').length === 2, 90_000);
+  await until('both branches are swept', () => rowsOf(place, 'SELECT 1 FROM _sweeps').length === 2, 90_000);
 });
 
 afterAll(async () => {

@@ -39,12 +39,12 @@ export async function letFare(
       state.hub.join(branch, `U${branch}`, systemClock.nowMs() - 24 * 60 * 60_000);
     }
     await mirror.write((db) => {
-      db.prepare('DELETE FROM feed WHERE branch = ?').run(branch);
-      const numbered = `INSERT INTO feed_branches (branch, last_n) VALUES (?, ?)
+      db.prepare('DELETE FROM _feed WHERE branch = ?').run(branch);
+      const numbered = `INSERT INTO _feed_branches (branch, last_n) VALUES (?, ?)
         ON CONFLICT (branch) DO UPDATE SET last_n = excluded.last_n`;
       db.prepare(numbered).run(branch, behind);
       for (let n = 1; n <= behind; n++) {
-        const sql = `INSERT INTO feed (branch, n, kind, body, written_at, published) VALUES (?, ?, 'order', '{}', ?, 1)`;
+        const sql = `INSERT INTO _feed (branch, n, kind, body, written_at, published) VALUES (?, ?, 'order', '{}', ?, 1)`;
         db.prepare(sql).run(branch, n, ago(behindFor));
       }
     });

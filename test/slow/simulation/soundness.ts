@@ -245,7 +245,7 @@ function alarmFaults({ services, stalledLoops }: Daemon): string[] {
   const inDoubt = services.mirror.read((db) =>
     db
       .prepare<[], { orderId: string; status: string | null }>(
-        'SELECT order_id AS orderId, status FROM held_notifications WHERE resolved_at IS NULL',
+        'SELECT order_id AS orderId, status FROM _held_notifications WHERE resolved_at IS NULL',
       )
       .all(),
   );

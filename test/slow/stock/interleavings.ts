@@ -337,19 +337,19 @@ export class Interleavings {
     const state = [
       rows(
         `SELECT counted_qty, believed_qty, show, wanted_qty, expected_qty, ordered_qty, is_moved, call_qty, dirty,
-           call_id IS NULL, refused_version < counted_version, safety_qty, counted_seq, confirmed_seq, call_seq FROM stock_ledger`,
+           call_id IS NULL, refused_version < counted_version, safety_qty, counted_seq, confirmed_seq, call_seq FROM _stock_ledger`,
         12,
       ),
-      rows('SELECT believed_qty, confirmed_seq FROM stock_beliefs', 1),
+      rows('SELECT believed_qty, confirmed_seq FROM _stock_beliefs', 1),
       rows(
         `SELECT l.order_id, takes, t.qty, t.is_first,
-           coalesce(t.booked_version - (SELECT max(counted_version) FROM stock_counts), -1000),
-           t.placed_ms <= coalesce((SELECT max(confirmed_ms) FROM stock_beliefs), 0), l.seq, t.seq
-         FROM ledger_orders l LEFT JOIN stock_steps t USING (order_id) ORDER BY 1, t.seq`,
+           coalesce(t.booked_version - (SELECT max(counted_version) FROM _stock_counts), -1000),
+           t.placed_ms <= coalesce((SELECT max(confirmed_ms) FROM _stock_beliefs), 0), l.seq, t.seq
+         FROM _ledger_orders l LEFT JOIN _stock_steps t USING (order_id) ORDER BY 1, t.seq`,
         6,
       ),
       rows(
-        `SELECT body, state, sent_qty, as_of_seq, sent_as_of_seq FROM outbox
+        `SELECT body, state, sent_qty, as_of_seq, sent_as_of_seq FROM _outbox
          WHERE state IN ('pending', 'sending') ORDER BY change_id`,
         3,
       ),

@@ -55,10 +55,10 @@ type Fault = (typeof FAULTS)[number];
 /** Puts the fault into every mirror that is made from now on. */
 function spoil({ from, to }: Fault): void {
   forgetFreshMirror((db) => {
-    const view = db.prepare<[], string>("SELECT sql FROM sqlite_schema WHERE name = 'stock_ledger'").pluck();
+    const view = db.prepare<[], string>("SELECT sql FROM sqlite_schema WHERE name = '_stock_ledger'").pluck();
     const sql = view.get() ?? '';
     expect(sql).toMatch(from);
-    db.exec(`DROP VIEW stock_ledger; ${sql.replace(from, to)}`);
+    db.exec(`DROP VIEW _stock_ledger; ${sql.replace(from, to)}`);
   });
 }
 

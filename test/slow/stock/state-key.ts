@@ -31,36 +31,36 @@ export function stateKey(
     rows(
       `SELECT counted_seq, confirmed_seq, call_seq, counted_version, refused_version, sku, subsidiary_id,
            counted_qty, believed_qty, wanted_qty, expected_qty, ordered_qty, is_moved, call_qty, dirty,
-           call_id IS NULL, counted_version = change_id FROM stock_ledger`,
+           call_id IS NULL, counted_version = change_id FROM _stock_ledger`,
       3,
       2,
     ),
-    rows('SELECT confirmed_seq, sku, subsidiary_id, believed_qty FROM stock_beliefs', 1, 0),
+    rows('SELECT confirmed_seq, sku, subsidiary_id, believed_qty FROM _stock_beliefs', 1, 0),
     rows(
       `SELECT l.seq, t.seq, l.first_seq, t.booked_version, l.order_id, takes, is_unplaced, is_stale, places, t.sku,
            t.subsidiary_id, t.qty, t.is_first, t.held_until_ms IS NULL,
-           t.placed_ms <= coalesce((SELECT confirmed_ms FROM stock_beliefs k
+           t.placed_ms <= coalesce((SELECT confirmed_ms FROM _stock_beliefs k
              WHERE k.sku = t.sku AND k.subsidiary_id = t.subsidiary_id), 0)
-         FROM ledger_orders l LEFT JOIN stock_steps t USING (order_id) ORDER BY l.order_id, t.seq, t.sku, t.subsidiary_id, t.part`,
+         FROM _ledger_orders l LEFT JOIN _stock_steps t USING (order_id) ORDER BY l.order_id, t.seq, t.sku, t.subsidiary_id, t.part`,
       3,
       1,
     ),
     rows(
       `SELECT as_of_seq, sent_as_of_seq, version, refused_since, body, state, sent_qty, target, held_guard
-         FROM outbox WHERE state IN ('pending', 'sending', 'rejected') ORDER BY change_id`,
+         FROM _outbox WHERE state IN ('pending', 'sending', 'rejected') ORDER BY change_id`,
       2,
       2,
     ),
-    rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL, without FROM order_acks', 2, 0),
+    rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL, without FROM _order_acks', 2, 0),
     rows(
-      'SELECT given_up_version, sku, subsidiary_id FROM stock_notes WHERE given_up_version IS NOT NULL',
+      'SELECT given_up_version, sku, subsidiary_id FROM _stock_notes WHERE given_up_version IS NOT NULL',
       0,
       1,
     ),
     ...[platform, names, orders, world.safety, world.store],
   ];
-  const live = new Set(look('SELECT counted_version FROM stock_counts').map(([version]) => version));
-  for (const [version] of look("SELECT version FROM outbox WHERE state IN ('pending', 'sending')")) {
+  const live = new Set(look('SELECT counted_version FROM _stock_counts').map(([version]) => version));
+  for (const [version] of look("SELECT version FROM _outbox WHERE state IN ('pending', 'sending')")) {
     live.add(version);
   }
   state.push(
@@ -79,7 +79,7 @@ export function stateKey(
       last,
       inbox.map(({ handedAt, ...each }) => [each, time(handedAt)]),
     );
-    const overs = look('SELECT first_version, last_version, handed_at FROM hand_overs');
+    const overs = look('SELECT first_version, last_version, handed_at FROM _hand_overs');
     state.push(overs.map(([first, end, at]) => [tag('version', first), tag('version', end), time(at)]));
     if (inbox.length > 0) {
       state.push(look('SELECT observed_at FROM order_events ORDER BY seq').map(([at]) => time(at)));
@@ -89,9 +89,9 @@ export function stateKey(
     const { noted } = world;
     const at = (ms: unknown) => time(String(ms).padStart(15, '0'));
     state.push(noted && [{ ...noted, atMs: 0 }, at(noted.atMs)]);
-    state.push(look('SELECT counted_ms, handed_ms FROM stock_counts').map((row) => row.map(at)));
-    state.push(look('SELECT booked_ms FROM stock_steps ORDER BY order_id, seq').map((row) => row.map(at)));
-    const waiting = `SELECT coalesce(counted_at, handed_at), handed_at FROM outbox WHERE state IN ('pending', 'sending', 'done', 'rejected')
+    state.push(look('SELECT counted_ms, handed_ms FROM _stock_counts').map((row) => row.map(at)));
+    state.push(look('SELECT booked_ms FROM _stock_steps ORDER BY order_id, seq').map((row) => row.map(at)));
+    const waiting = `SELECT coalesce(counted_at, handed_at), handed_at FROM _outbox WHERE state IN ('pending', 'sending', 'done', 'rejected')
       ORDER BY version`;
     const ms = (value: unknown) => at(Date.parse(String(value)));
     state.push(look(waiting).map((row) => row.map(ms)));
@@ -101,8 +101,8 @@ export function stateKey(
     const longAgo = new Date(world.nowMs - 90 * 24 * 3_600_000).toISOString();
     state.push(look('SELECT order_id, updated_at FROM orders').map(([id, at]) => [id, String(at) < longAgo]));
     state.push(
-      look(`SELECT t.held_until_ms <= c.counted_ms, t.held_until_ms FROM stock_steps t
-        LEFT JOIN stock_counts c USING (sku, subsidiary_id) ORDER BY t.order_id, t.seq`).map(
+      look(`SELECT t.held_until_ms <= c.counted_ms, t.held_until_ms FROM _stock_steps t
+        LEFT JOIN _stock_counts c USING (sku, subsidiary_id) ORDER BY t.order_id, t.seq`).map(
         ([isIn, until]) => [isIn, until === null || Number(until) <= world.nowMs],
       ),
     );

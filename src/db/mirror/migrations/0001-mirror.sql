@@ -1,11 +1,12 @@
--- What a POS reads. docs/pos.md describes these tables and views; columns that it does not name are tillsync's own.
--- Where a row has a payload, that is the last column, so that the others are read without its pages.
+-- What a POS reads: the tables and views of docs/pos.md. What begins with `_` is tillsync's own; a view gives a POS the
+-- columns of such a table that are the POS's. Where a row has a payload, that is the last column, so that the others are
+-- read without its pages.
 
 -- The one row is the version of this contract with the POS.
 CREATE VIEW contract AS SELECT 1 AS version, '2026-11-24' AS since;
 
 -- A row is an order in its newest state.
-CREATE TABLE orders (
+CREATE TABLE _orders (
   order_id TEXT NOT NULL PRIMARY KEY,
   code INTEGER,
   status TEXT,
@@ -64,30 +65,39 @@ CREATE TABLE orders (
   payload TEXT NOT NULL
 );
 
-CREATE INDEX orders_by_seq ON orders (seq);
+CREATE VIEW orders AS
+SELECT order_id, code, status, store_external_id, website_id, name, channel, created_at, delivery_type,
+  amount_to_pay, amount, delivery_fee, coupon_discount, delivery_time, is_scheduled, scheduled_for,
+  address_lat, address_lng, address_address, address_street_number, address_street_address,
+  address_country, address_state, address_city, address_zip_code, address_phone_number, address_details,
+  customer_first_name, customer_last_name, customer_email, customer_phone_number, seq, updated_at,
+  ended_at, forgotten_at, payload
+FROM _orders;
 
-CREATE INDEX orders_by_created_at ON orders (created_at);
+CREATE INDEX orders_by_seq ON _orders (seq);
 
-CREATE INDEX orders_by_code ON orders (code);
+CREATE INDEX orders_by_created_at ON _orders (created_at);
+
+CREATE INDEX orders_by_code ON _orders (code);
 
 -- A poll finds what it has mirrored already by the digests of its records, without reading them.
-CREATE INDEX orders_by_poll_digest ON orders (poll_digest) WHERE poll_digest IS NOT NULL;
+CREATE INDEX orders_by_poll_digest ON _orders (poll_digest) WHERE poll_digest IS NOT NULL;
 
-CREATE INDEX orders_open ON orders (created_at)
+CREATE INDEX orders_open ON _orders (created_at)
   WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
 
-CREATE INDEX orders_scheduled ON orders (scheduled_for)
+CREATE INDEX orders_scheduled ON _orders (scheduled_for)
   WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
     AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'));
 
-CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NULL AND forgotten_at IS NULL;
+CREATE INDEX orders_with_customer ON _orders (ended_at) WHERE ended_at IS NOT NULL AND forgotten_at IS NULL;
 
-CREATE INDEX orders_waiting ON orders (to_book_since)
+CREATE INDEX orders_waiting ON _orders (to_book_since)
   WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
 
-CREATE INDEX orders_incomplete ON orders (incomplete_since) WHERE incomplete_since IS NOT NULL;
+CREATE INDEX orders_incomplete ON _orders (incomplete_since) WHERE incomplete_since IS NOT NULL;
 
-CREATE INDEX orders_missing ON orders (missing_since) WHERE missing_since IS NOT NULL;
+CREATE INDEX orders_missing ON _orders (missing_since) WHERE missing_since IS NOT NULL;
 
 -- A row is a line of an order.
 CREATE TABLE order_items (
@@ -135,7 +145,7 @@ CREATE TABLE order_events (
 );
 
 -- A row is an order that the POS of a store has acknowledged.
-CREATE TABLE order_acks (
+CREATE TABLE _order_acks (
   order_id TEXT NOT NULL,
   branch TEXT NOT NULL,
   acked_at TEXT NOT NULL,
@@ -148,21 +158,25 @@ CREATE TABLE order_acks (
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
-CREATE INDEX order_acks_by_time ON order_acks (acked_at);
+CREATE VIEW order_acks AS
+SELECT order_id, branch, acked_at, source, seq, without, edited_seq
+FROM _order_acks;
 
-CREATE INDEX order_acks_waiting ON order_acks (waits_since) WHERE waits_since IS NOT NULL;
+CREATE INDEX order_acks_by_time ON _order_acks (acked_at);
+
+CREATE INDEX order_acks_waiting ON _order_acks (waits_since) WHERE waits_since IS NOT NULL;
 
 -- A row is a paid order, open or not, that the POS of its store has not acknowledged as a whole.
 CREATE VIEW orders_unbooked AS
 SELECT o.*,
-  (SELECT max(a.acked_at) FROM order_acks a
+  (SELECT max(a.acked_at) FROM _order_acks a
     WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, ''))) AS acked_at
 FROM orders o
 WHERE (o.status IS NULL OR o.status NOT IN ('pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'))
-  AND NOT EXISTS (SELECT 1 FROM order_acks a
+  AND NOT EXISTS (SELECT 1 FROM _order_acks a
     WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, '')) AND a.without IS NULL
       AND (a.edited_seq IS NULL OR NOT EXISTS (
-        SELECT 1 FROM stock_steps s LEFT JOIN stock_counts c ON c.sku = s.sku AND c.subsidiary_id = s.subsidiary_id
+        SELECT 1 FROM _stock_steps s LEFT JOIN _stock_counts c ON c.sku = s.sku AND c.subsidiary_id = s.subsidiary_id
         WHERE s.order_id = o.order_id AND s.booked_version IS NULL AND s.qty <> 0
           AND NOT coalesce(s.held_until_ms <= c.counted_ms AND s.seq <= c.counted_seq, 0))));
 
@@ -175,7 +189,7 @@ WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel
 CREATE VIEW orders_due AS
 SELECT s.*,
   (CAST(strftime('%s', s.due_at) AS INTEGER) - CAST(strftime('%s', 'now') AS INTEGER)) / 60 AS due_in_minutes,
-  (SELECT max(a.acked_at) FROM order_acks a WHERE a.order_id = s.order_id) AS acked_at
+  (SELECT max(a.acked_at) FROM _order_acks a WHERE a.order_id = s.order_id) AS acked_at
 FROM (
   SELECT o.*,
     CASE WHEN scheduled_for GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*Z' THEN scheduled_for END AS due_at
@@ -192,7 +206,7 @@ CREATE TABLE refused_acks (
 ) WITHOUT ROWID;
 
 -- A row is a product.
-CREATE TABLE products (
+CREATE TABLE _products (
   product_id TEXT NOT NULL PRIMARY KEY,
   name TEXT,
   category TEXT,
@@ -205,10 +219,14 @@ CREATE TABLE products (
   payload TEXT NOT NULL
 );
 
-CREATE INDEX products_by_name ON products (name);
+CREATE VIEW products AS
+SELECT product_id, name, category, show, vanished_at, updated_at, payload
+FROM _products;
+
+CREATE INDEX products_by_name ON _products (name);
 
 -- A row is a SKU of a product.
-CREATE TABLE skus (
+CREATE TABLE _skus (
   sku TEXT NOT NULL PRIMARY KEY,
   product_id TEXT NOT NULL,
   barcode TEXT,
@@ -221,12 +239,16 @@ CREATE TABLE skus (
   uncertain INTEGER NOT NULL DEFAULT 0
 );
 
-CREATE INDEX skus_by_product ON skus (product_id);
+CREATE VIEW skus AS
+SELECT sku, product_id, barcode, price, with_discount, discount, show
+FROM _skus;
 
-CREATE INDEX skus_by_barcode ON skus (barcode) WHERE barcode IS NOT NULL;
+CREATE INDEX skus_by_product ON _skus (product_id);
+
+CREATE INDEX skus_by_barcode ON _skus (barcode) WHERE barcode IS NOT NULL;
 
 -- A row is the stock of a SKU in a branch, as the platform has it.
-CREATE TABLE stocks (
+CREATE TABLE _stocks (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
   qty,
@@ -239,7 +261,11 @@ CREATE TABLE stocks (
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
-CREATE INDEX stocks_by_subsidiary ON stocks (subsidiary_id);
+CREATE VIEW stocks AS
+SELECT sku, subsidiary_id, qty, show
+FROM _stocks;
+
+CREATE INDEX stocks_by_subsidiary ON _stocks (subsidiary_id);
 
 -- A row is what is kept back of a stock, of a product in every branch, or of all products of a branch.
 CREATE TABLE stock_safety (
@@ -271,7 +297,7 @@ CREATE INDEX integrations_by_pos_b ON integrations (product_code_pos_b, sku, sub
 CREATE INDEX integrations_by_place ON integrations (sku, subsidiary_id);
 
 -- A row is a change on its way to the platform.
-CREATE TABLE outbox (
+CREATE TABLE _outbox (
   change_id INTEGER PRIMARY KEY,
   kind TEXT NOT NULL CHECK (kind IN ('product', 'stock')),
   target TEXT NOT NULL,
@@ -326,64 +352,69 @@ CREATE TABLE outbox (
   zeroed_at TEXT
 );
 
-CREATE UNIQUE INDEX outbox_waiting ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
+CREATE VIEW outbox AS
+SELECT change_id, kind, target, body, state, attempts, message, created_at, settled_at, settled_seq,
+  reference, origin, counted_at, replaced, superseded_by, held_guard, value_before
+FROM _outbox;
 
-CREATE UNIQUE INDEX outbox_held ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NOT NULL;
+CREATE UNIQUE INDEX outbox_waiting ON _outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
 
-CREATE INDEX outbox_sending ON outbox (kind, conflict_key) WHERE state = 'sending';
+CREATE UNIQUE INDEX outbox_held ON _outbox (kind, target) WHERE state = 'pending' AND held_guard IS NOT NULL;
 
-CREATE INDEX outbox_siblings ON outbox (conflict_key) WHERE state = 'pending' AND kind = 'product';
+CREATE INDEX outbox_sending ON _outbox (kind, conflict_key) WHERE state = 'sending';
 
-CREATE INDEX outbox_unresolved ON outbox (basis, change_id)
+CREATE INDEX outbox_siblings ON _outbox (conflict_key) WHERE state = 'pending' AND kind = 'product';
+
+CREATE INDEX outbox_unresolved ON _outbox (basis, change_id)
   WHERE state IN ('pending', 'sending') AND basis <> 'mirror';
 
-CREATE INDEX outbox_settled ON outbox (settled_at) WHERE settled_at IS NOT NULL;
+CREATE INDEX outbox_settled ON _outbox (settled_at) WHERE settled_at IS NOT NULL;
 
-CREATE INDEX outbox_rejected ON outbox (change_id) WHERE state = 'rejected';
+CREATE INDEX outbox_rejected ON _outbox (change_id) WHERE state = 'rejected';
 
-CREATE INDEX outbox_rejected_target ON outbox (kind, target) WHERE state = 'rejected';
+CREATE INDEX outbox_rejected_target ON _outbox (kind, target) WHERE state = 'rejected';
 
-CREATE INDEX outbox_sent ON outbox (kind, conflict_key, version) WHERE state IN ('sending', 'done');
+CREATE INDEX outbox_sent ON _outbox (kind, conflict_key, version) WHERE state IN ('sending', 'done');
 
 -- Counts that were sent, by when they were made: as the POS said it, or at the hand-over.
-CREATE INDEX outbox_dated ON outbox (conflict_key, counted_at, version)
+CREATE INDEX outbox_dated ON _outbox (conflict_key, counted_at, version)
   WHERE kind = 'stock' AND state IN ('sending', 'done') AND counted_at IS NOT NULL;
 
-CREATE INDEX outbox_undated ON outbox (conflict_key, handed_at, version)
+CREATE INDEX outbox_undated ON _outbox (conflict_key, handed_at, version)
   WHERE kind = 'stock' AND state IN ('sending', 'done') AND counted_at IS NULL;
 
-CREATE INDEX outbox_zeroed ON outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
+CREATE INDEX outbox_zeroed ON _outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
 
-CREATE INDEX outbox_line ON outbox (kind, priority, branch, queue_seq, basis)
+CREATE INDEX outbox_line ON _outbox (kind, priority, branch, queue_seq, basis)
   WHERE state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read';
 
-CREATE UNIQUE INDEX outbox_settled_seq ON outbox (settled_seq) WHERE settled_seq IS NOT NULL;
+CREATE UNIQUE INDEX outbox_settled_seq ON _outbox (settled_seq) WHERE settled_seq IS NOT NULL;
 
-CREATE TRIGGER outbox_settles AFTER UPDATE OF state ON outbox
+CREATE TRIGGER outbox_settles AFTER UPDATE OF state ON _outbox
 WHEN NEW.state IN ('done', 'rejected', 'superseded') AND NEW.state <> OLD.state
 BEGIN
   INSERT INTO marks (name, value) SELECT 'outbox.settled', 0
     WHERE NOT EXISTS (SELECT 1 FROM marks WHERE name = 'outbox.settled');
   UPDATE marks SET value = value + 1 WHERE name = 'outbox.settled';
-  UPDATE outbox SET settled_seq =
+  UPDATE _outbox SET settled_seq =
     (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
 END;
 
-CREATE TRIGGER outbox_begins_settled AFTER INSERT ON outbox
+CREATE TRIGGER outbox_begins_settled AFTER INSERT ON _outbox
 WHEN NEW.state IN ('done', 'rejected', 'superseded')
 BEGIN
   INSERT INTO marks (name, value) SELECT 'outbox.settled', 0
     WHERE NOT EXISTS (SELECT 1 FROM marks WHERE name = 'outbox.settled');
   UPDATE marks SET value = value + 1 WHERE name = 'outbox.settled';
-  UPDATE outbox SET settled_seq =
+  UPDATE _outbox SET settled_seq =
     (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
 END;
 
 -- A row is a reference under which a change was handed over.
 CREATE VIEW outbox_references AS
-SELECT reference, change_id FROM outbox WHERE reference IS NOT NULL
+SELECT reference, change_id FROM _outbox WHERE reference IS NOT NULL
 UNION ALL
-SELECT m.reference, m.change_id FROM merged_references m JOIN outbox o USING (change_id)
+SELECT m.reference, m.change_id FROM _merged_references m JOIN _outbox o USING (change_id)
 WHERE o.reference IS NOT m.reference;
 
 -- A row is a flow of data and when it last succeeded.
@@ -408,7 +439,7 @@ CREATE TABLE alarms (
 ) WITHOUT ROWID;
 
 -- A row is something that arrived and could not be read.
-CREATE TABLE quarantine (
+CREATE TABLE _quarantine (
   quarantine_id INTEGER PRIMARY KEY AUTOINCREMENT,
   source TEXT NOT NULL,
   received_at TEXT NOT NULL,
@@ -418,6 +449,10 @@ CREATE TABLE quarantine (
   bytes INTEGER NOT NULL,
   payload NOT NULL
 );
+
+CREATE VIEW quarantine AS
+SELECT quarantine_id, source, received_at, reason, payload
+FROM _quarantine;
 
 -- A row is a counter.
 CREATE TABLE marks (
@@ -430,7 +465,7 @@ CREATE TABLE marks (
 -- or had; 'acknowledging-store': one, as orders name it, whose POS has acknowledged an order; 'holding-branch': one for
 -- which orders that nobody booked are held back since then, '' for every branch; 'inbox-row': the key of one that is in
 -- the outbox since then and not yet removed from the inbox.
-CREATE TABLE seen (
+CREATE TABLE _seen (
   kind TEXT NOT NULL CHECK (kind IN (
     'polled-day', 'unknown-status', 'product-field', 'acknowledging-store', 'holding-branch', 'inbox-row')),
   name TEXT NOT NULL,
@@ -447,7 +482,7 @@ CREATE TABLE seen (
 -- Orders.
 
 -- A row is a payload of an order other than the one in orders.
-CREATE TABLE order_payloads (
+CREATE TABLE _order_payloads (
   payload_id INTEGER PRIMARY KEY,
   order_id TEXT NOT NULL,
   -- The order's newest event once this was merged.
@@ -459,10 +494,10 @@ CREATE TABLE order_payloads (
   payload TEXT NOT NULL
 );
 
-CREATE INDEX order_payloads_by_order ON order_payloads (order_id, seq, received_at, source);
+CREATE INDEX order_payloads_by_order ON _order_payloads (order_id, seq, received_at, source);
 
 -- A row is a callback that waits, or waited, until a poll or another callback decided on it.
-CREATE TABLE held_notifications (
+CREATE TABLE _held_notifications (
   held_id INTEGER PRIMARY KEY AUTOINCREMENT,
   order_id TEXT NOT NULL,
   status TEXT,
@@ -478,7 +513,7 @@ CREATE TABLE held_notifications (
 -- Catalogue.
 
 -- A row is the last complete reading of a branch's product list.
-CREATE TABLE sweeps (
+CREATE TABLE _sweeps (
   -- Its subsidiary id, or `ext:` and its external id.
   branch TEXT NOT NULL PRIMARY KEY,
   -- NULL: the reading confirms no quantity, for it was not the platform's, or the branch has no such id.
@@ -492,7 +527,7 @@ CREATE TABLE sweeps (
 ) WITHOUT ROWID;
 
 -- A row is a product that the list of a branch has.
-CREATE TABLE branch_products (
+CREATE TABLE _branch_products (
   branch TEXT NOT NULL,
   product_id TEXT NOT NULL,
   digest TEXT,
@@ -501,12 +536,12 @@ CREATE TABLE branch_products (
   PRIMARY KEY (branch, product_id)
 ) WITHOUT ROWID;
 
-CREATE INDEX branch_products_by_product ON branch_products (product_id);
+CREATE INDEX branch_products_by_product ON _branch_products (product_id);
 
 -- Outbox.
 
 -- A row is a reference under which a change was handed over before a newer value took its place or joined it.
-CREATE TABLE merged_references (
+CREATE TABLE _merged_references (
   change_id INTEGER NOT NULL,
   reference TEXT NOT NULL,
   -- As the change was before: who handed it over, its version and values, and those that it replaced while they waited.
@@ -517,23 +552,23 @@ CREATE TABLE merged_references (
   PRIMARY KEY (change_id, reference)
 ) WITHOUT ROWID;
 
-CREATE INDEX merged_references_by_reference ON merged_references (reference);
+CREATE INDEX merged_references_by_reference ON _merged_references (reference);
 
 -- The conflict rule of an upsert that fires a trigger overrides the trigger's own, hence NOT EXISTS.
-CREATE TRIGGER references_merge AFTER UPDATE OF reference ON outbox
+CREATE TRIGGER references_merge AFTER UPDATE OF reference ON _outbox
 WHEN OLD.reference IS NOT NULL AND OLD.reference IS NOT NEW.reference
 BEGIN
-  INSERT INTO merged_references (change_id, reference, origin, version, body, waited)
+  INSERT INTO _merged_references (change_id, reference, origin, version, body, waited)
     SELECT OLD.change_id, OLD.reference, OLD.origin, OLD.version, OLD.body, json_extract(OLD.value_before, '$.waited')
-    WHERE NOT EXISTS (SELECT 1 FROM merged_references WHERE change_id = OLD.change_id AND reference = OLD.reference);
+    WHERE NOT EXISTS (SELECT 1 FROM _merged_references WHERE change_id = OLD.change_id AND reference = OLD.reference);
 END;
 
-CREATE TRIGGER references_go AFTER DELETE ON outbox BEGIN
-  DELETE FROM merged_references WHERE change_id = OLD.change_id;
+CREATE TRIGGER references_go AFTER DELETE ON _outbox BEGIN
+  DELETE FROM _merged_references WHERE change_id = OLD.change_id;
 END;
 
 -- A row is a range of versions that were handed over past the inbox while it may have had rows.
-CREATE TABLE hand_overs (
+CREATE TABLE _hand_overs (
   first_version INTEGER PRIMARY KEY,
   last_version INTEGER NOT NULL,
   handed_at TEXT NOT NULL
@@ -542,7 +577,7 @@ CREATE TABLE hand_overs (
 -- Ledger of stock.
 
 -- A row is the last count of a stock.
-CREATE TABLE stock_counts (
+CREATE TABLE _stock_counts (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
   counted_qty REAL NOT NULL,
@@ -574,16 +609,16 @@ CREATE TABLE stock_counts (
 ) WITHOUT ROWID;
 
 -- Finds the count that a person gives up, who may discard hundreds of changes at once.
-CREATE INDEX stock_counts_by_change ON stock_counts (change_id);
+CREATE INDEX stock_counts_by_change ON _stock_counts (change_id);
 
-CREATE INDEX stock_counts_under_way ON stock_counts (call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX stock_counts_under_way ON _stock_counts (call_id) WHERE call_id IS NOT NULL;
 
-CREATE INDEX stock_counts_dirty ON stock_counts (subsidiary_id, sku) WHERE dirty = 1;
+CREATE INDEX stock_counts_dirty ON _stock_counts (subsidiary_id, sku) WHERE dirty = 1;
 
-CREATE INDEX stock_counts_differing ON stock_counts (sku, subsidiary_id) WHERE differs_since_ms IS NOT NULL;
+CREATE INDEX stock_counts_differing ON _stock_counts (sku, subsidiary_id) WHERE differs_since_ms IS NOT NULL;
 
 -- A row is what an event of an order takes from a stock or gives back.
-CREATE TABLE stock_steps (
+CREATE TABLE _stock_steps (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
   order_id TEXT NOT NULL,
@@ -610,12 +645,12 @@ CREATE TABLE stock_steps (
   PRIMARY KEY (sku, subsidiary_id, order_id, seq, external_id, part)
 ) WITHOUT ROWID;
 
-CREATE INDEX stock_steps_by_order ON stock_steps (order_id);
+CREATE INDEX stock_steps_by_order ON _stock_steps (order_id);
 
-CREATE INDEX stock_steps_by_id ON stock_steps (external_id) WHERE external_id <> '';
+CREATE INDEX stock_steps_by_id ON _stock_steps (external_id) WHERE external_id <> '';
 
 -- A row is an order that the ledger knows, with the stocks that its lines take.
-CREATE TABLE ledger_orders (
+CREATE TABLE _ledger_orders (
   order_id TEXT NOT NULL PRIMARY KEY,
   seq INTEGER NOT NULL,
   first_seq INTEGER NOT NULL,
@@ -626,12 +661,12 @@ CREATE TABLE ledger_orders (
   is_stale INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
-CREATE INDEX ledger_orders_unplaced ON ledger_orders (seq) WHERE is_unplaced = 1;
+CREATE INDEX ledger_orders_unplaced ON _ledger_orders (seq) WHERE is_unplaced = 1;
 
-CREATE INDEX ledger_orders_stale ON ledger_orders (order_id) WHERE is_stale = 1;
+CREATE INDEX ledger_orders_stale ON _ledger_orders (order_id) WHERE is_stale = 1;
 
 -- A row is a count by an id that means no stock now, with the stock that it meant last.
-CREATE TABLE id_counts (
+CREATE TABLE _id_counts (
   named TEXT NOT NULL PRIMARY KEY,
   external_id TEXT NOT NULL,
   sku TEXT NOT NULL,
@@ -646,12 +681,12 @@ CREATE TABLE id_counts (
   refused_version INTEGER NOT NULL
 ) WITHOUT ROWID;
 
-CREATE INDEX id_counts_by_id ON id_counts (external_id);
+CREATE INDEX id_counts_by_id ON _id_counts (external_id);
 
-CREATE INDEX id_counts_by_place ON id_counts (sku, subsidiary_id);
+CREATE INDEX id_counts_by_place ON _id_counts (sku, subsidiary_id);
 
 -- A row is an id that the catalogue gave to a stock, or took from it, since the ledger last looked at what it means.
-CREATE TABLE moved_ids (
+CREATE TABLE _moved_ids (
   external_id TEXT NOT NULL,
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
@@ -659,14 +694,14 @@ CREATE TABLE moved_ids (
 ) WITHOUT ROWID;
 
 CREATE TRIGGER ids_leave AFTER DELETE ON integrations
-WHEN EXISTS (SELECT 1 FROM stock_counts WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
-  OR EXISTS (SELECT 1 FROM stock_steps WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
-  OR EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock'
+WHEN EXISTS (SELECT 1 FROM _stock_counts WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
+  OR EXISTS (SELECT 1 FROM _stock_steps WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
+  OR EXISTS (SELECT 1 FROM _outbox INDEXED BY outbox_waiting WHERE kind = 'stock'
     AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NULL)
-  OR EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_held WHERE kind = 'stock'
+  OR EXISTS (SELECT 1 FROM _outbox INDEXED BY outbox_held WHERE kind = 'stock'
     AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NOT NULL)
 BEGIN
-  INSERT OR IGNORE INTO moved_ids (external_id, sku, subsidiary_id)
+  INSERT OR IGNORE INTO _moved_ids (external_id, sku, subsidiary_id)
     SELECT id, OLD.sku, OLD.subsidiary_id
     FROM (SELECT OLD.ext_id AS id UNION ALL SELECT OLD.product_id_pos_a UNION ALL SELECT OLD.product_code_pos_b)
     WHERE id <> '';
@@ -674,15 +709,15 @@ END;
 
 CREATE TRIGGER ids_arrive AFTER INSERT ON integrations
 BEGIN
-  INSERT OR IGNORE INTO moved_ids (external_id, sku, subsidiary_id)
+  INSERT OR IGNORE INTO _moved_ids (external_id, sku, subsidiary_id)
     SELECT id, NEW.sku, NEW.subsidiary_id
     FROM (SELECT NEW.ext_id AS id UNION ALL SELECT NEW.product_id_pos_a UNION ALL SELECT NEW.product_code_pos_b)
-    WHERE id <> '' AND (EXISTS (SELECT 1 FROM stock_steps WHERE external_id = id AND external_id <> '')
-      OR EXISTS (SELECT 1 FROM id_counts WHERE external_id = id));
+    WHERE id <> '' AND (EXISTS (SELECT 1 FROM _stock_steps WHERE external_id = id AND external_id <> '')
+      OR EXISTS (SELECT 1 FROM _id_counts WHERE external_id = id));
 END;
 
 -- A row is what is known of a stock and stays when its count goes.
-CREATE TABLE stock_notes (
+CREATE TABLE _stock_notes (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
   -- The newest count that a person gave up; NULL: none.
@@ -695,31 +730,31 @@ CREATE TABLE stock_notes (
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
-CREATE INDEX stock_notes_looked ON stock_notes (looked_ms) WHERE looked_ms IS NOT NULL;
+CREATE INDEX stock_notes_looked ON _stock_notes (looked_ms) WHERE looked_ms IS NOT NULL;
 
-CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  INSERT INTO seen (kind, name, first_at, last_at)
-    SELECT 'acknowledging-store', coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
-      WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM seen
-        WHERE kind = 'acknowledging-store' AND seen.name = coalesce(orders.store_external_id, ''));
-  UPDATE seen SET last_at = NEW.acked_at WHERE kind = 'acknowledging-store'
-    AND name IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+CREATE TRIGGER store_acknowledges AFTER INSERT ON _order_acks WHEN NEW.source <> 'cli' BEGIN
+  INSERT INTO _seen (kind, name, first_at, last_at)
+    SELECT 'acknowledging-store', coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM _orders
+      WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM _seen
+        WHERE kind = 'acknowledging-store' AND _seen.name = coalesce(_orders.store_external_id, ''));
+  UPDATE _seen SET last_at = NEW.acked_at WHERE kind = 'acknowledging-store'
+    AND name IN (SELECT coalesce(store_external_id, '') FROM _orders WHERE order_id = NEW.order_id);
 END;
 
 -- A row is what the platform is believed to have of a stock.
-CREATE VIEW stock_beliefs AS
+CREATE VIEW _stock_beliefs AS
 SELECT k.sku, k.subsidiary_id, k.show, k.show_uncertain,
   CASE WHEN k.uncertain = 0 THEN k.qty + 0 END AS believed_qty,
-  max(k.confirmed_seq, coalesce((SELECT w.as_of_seq FROM sweeps w
+  max(k.confirmed_seq, coalesce((SELECT w.as_of_seq FROM _sweeps w
       WHERE w.branch = k.subsidiary_id AND w.subsidiary_id IS NOT NULL), 0))
     AS confirmed_seq,
-  max(k.confirmed_ms, coalesce((SELECT w.completed_ms FROM sweeps w
+  max(k.confirmed_ms, coalesce((SELECT w.completed_ms FROM _sweeps w
       WHERE w.branch = k.subsidiary_id AND w.subsidiary_id IS NOT NULL), 0))
     AS confirmed_ms
-FROM stocks k;
+FROM _stocks k;
 
 -- A row is the last count of a stock, with the quantity that is wanted at the platform and the one expected there.
-CREATE VIEW stock_ledger AS
+CREATE VIEW _stock_ledger AS
 SELECT c.*,
   max(0, round(c.counted_qty - c.reserved_qty - c.unheard_qty - c.safety_qty, 9)) AS wanted_qty,
   CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
@@ -744,31 +779,31 @@ FROM (
               WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
               WHEN s.qty > 0 THEN s.qty
               WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END AS open
-          FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id) e
+          FROM _stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id) e
         GROUP BY e.order_id) r)
     ELSE
       (SELECT total(max(0, r.qty)) FROM (
-        SELECT sum(s.qty) AS qty FROM stock_steps s
+        SELECT sum(s.qty) AS qty FROM _stock_steps s
         WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.counted_seq GROUP BY s.order_id) r)
     END AS reserved_qty,
-    coalesce((SELECT max(0, k.missing_qty - (SELECT total(max(0, s.qty)) FROM stock_steps s
+    coalesce((SELECT max(0, k.missing_qty - (SELECT total(max(0, s.qty)) FROM _stock_steps s
         WHERE s.sku = k.sku AND s.subsidiary_id = k.subsidiary_id AND s.seq > k.looked_seq))
-      FROM stock_notes k WHERE k.sku = b.sku AND k.subsidiary_id = b.subsidiary_id), 0) AS unheard_qty,
-    (SELECT total(s.qty) FROM stock_steps s
+      FROM _stock_notes k WHERE k.sku = b.sku AND k.subsidiary_id = b.subsidiary_id), 0) AS unheard_qty,
+    (SELECT total(s.qty) FROM _stock_steps s
       WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.confirmed_seq) AS ordered_qty,
-    EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
+    EXISTS (SELECT 1 FROM _stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
       AND s.seq > b.confirmed_seq AND (s.is_first = 0 OR s.placed_ms <= b.confirmed_ms)) AS is_moved,
-    (SELECT coalesce(max(o.seq), 0) FROM ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
+    (SELECT coalesce(max(o.seq), 0) FROM _ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
   FROM (
     SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
       coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms,
-      EXISTS (SELECT 1 FROM seen h WHERE h.kind = 'holding-branch' AND h.name IN ('', s.subsidiary_id)) AS holds
-    FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
+      EXISTS (SELECT 1 FROM _seen h WHERE h.kind = 'holding-branch' AND h.name IN ('', s.subsidiary_id)) AS holds
+    FROM _stock_counts s LEFT JOIN _stock_beliefs k USING (sku, subsidiary_id)) b) c;
 
 -- Hooks.
 
 -- A row is a hook's place in the feed of one event.
-CREATE TABLE hooks (
+CREATE TABLE _hooks (
   name TEXT NOT NULL,
   event TEXT NOT NULL DEFAULT 'order',
   seq INTEGER NOT NULL,
@@ -789,7 +824,7 @@ CREATE TABLE hooks (
 ) WITHOUT ROWID;
 
 -- A row is something that was sent to a hook.
-CREATE TABLE hook_deliveries (
+CREATE TABLE _hook_deliveries (
   delivery_id INTEGER PRIMARY KEY,
   hook TEXT NOT NULL,
   event TEXT NOT NULL DEFAULT 'order',
@@ -804,10 +839,10 @@ CREATE TABLE hook_deliveries (
   answer TEXT NOT NULL
 );
 
-CREATE INDEX hook_deliveries_by_hook ON hook_deliveries (hook, event, delivery_id);
+CREATE INDEX hook_deliveries_by_hook ON _hook_deliveries (hook, event, delivery_id);
 
 -- A row is what a hook was told last of the preparation of an order.
-CREATE TABLE prepared_orders (
+CREATE TABLE _prepared_orders (
   hook TEXT NOT NULL,
   order_id TEXT NOT NULL,
   -- Events told of the order; 0: it was paid and due before the hook began, so none ever is.
@@ -822,12 +857,12 @@ CREATE TABLE prepared_orders (
   PRIMARY KEY (hook, order_id)
 ) WITHOUT ROWID;
 
-CREATE INDEX prepared_orders_by_order ON prepared_orders (order_id);
+CREATE INDEX prepared_orders_by_order ON _prepared_orders (order_id);
 
-CREATE INDEX prepared_orders_by_seq ON prepared_orders (hook, seq);
+CREATE INDEX prepared_orders_by_seq ON _prepared_orders (hook, seq);
 
 -- A row is an event order.prepare, order.changed or order.undone of a hook, numbered for each hook on its own.
-CREATE TABLE preparation_events (
+CREATE TABLE _preparation_events (
   hook TEXT NOT NULL,
   seq INTEGER NOT NULL,
   event TEXT NOT NULL,
@@ -841,12 +876,12 @@ CREATE TABLE preparation_events (
   PRIMARY KEY (hook, seq)
 ) WITHOUT ROWID;
 
-CREATE INDEX preparation_events_by_order ON preparation_events (order_id);
+CREATE INDEX preparation_events_by_order ON _preparation_events (order_id);
 
 -- Health.
 
 -- A row is an hour (UTC, such as 2026-01-15T12) in which a store's POS gave a sign of life; '' where it named no store.
-CREATE TABLE pos_signs (
+CREATE TABLE _pos_signs (
   store TEXT NOT NULL,
   hour TEXT NOT NULL,
   last_at TEXT NOT NULL,
@@ -856,26 +891,26 @@ CREATE TABLE pos_signs (
 ) WITHOUT ROWID;
 
 -- No OR REPLACE: the conflict rule of the statement that fires a trigger overrides that of the trigger's own.
-CREATE TRIGGER pos_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  UPDATE pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
-    AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
-  INSERT INTO pos_signs (store, hour, last_at, is_regular)
-    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM orders
-    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM pos_signs
-      WHERE store = coalesce(orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
+CREATE TRIGGER pos_acknowledges AFTER INSERT ON _order_acks WHEN NEW.source <> 'cli' BEGIN
+  UPDATE _pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
+    AND store IN (SELECT coalesce(store_external_id, '') FROM _orders WHERE order_id = NEW.order_id);
+  INSERT INTO _pos_signs (store, hour, last_at, is_regular)
+    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM _orders
+    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM _pos_signs
+      WHERE store = coalesce(_orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
 END;
 
-CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON order_acks WHEN NEW.source <> 'cli' BEGIN
-  UPDATE pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
-    AND store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
-  INSERT INTO pos_signs (store, hour, last_at, is_regular)
-    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM orders
-    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM pos_signs
-      WHERE store = coalesce(orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
+CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON _order_acks WHEN NEW.source <> 'cli' BEGIN
+  UPDATE _pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
+    AND store IN (SELECT coalesce(store_external_id, '') FROM _orders WHERE order_id = NEW.order_id);
+  INSERT INTO _pos_signs (store, hour, last_at, is_regular)
+    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM _orders
+    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM _pos_signs
+      WHERE store = coalesce(_orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
 END;
 
 -- A row is an action of a person, or of the daemon, that a person may ask about later.
-CREATE TABLE audit (
+CREATE TABLE _audit (
   audit_id INTEGER PRIMARY KEY,
   at TEXT NOT NULL,
   who TEXT NOT NULL,

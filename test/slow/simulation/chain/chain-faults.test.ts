@@ -46,7 +46,7 @@ describe('the simulation notices', { timeout: 600_000 }, () => {
   });
 
   it('an order in the feed of another branch', async () => {
-    const sabotage = atHub("INSERT INTO feed_stores (store_id, branch) VALUES ('B9', 'B1')");
+    const sabotage = atHub("INSERT INTO _feed_stores (store_id, branch) VALUES ('B9', 'B1')");
     expect(await noticed(/has bytes of order \w+ of B9/, sabotage)).not.toBe('');
   });
 

@@ -98,9 +98,9 @@ function outboxFaults(branch: SimulatedBranch): string[] {
  * Selects the stocks that a count with an unknown id may have meant, if an acknowledgement followed it. Their sold
  * pieces are held back until the next count.
  */
-const HELD_FOR_A_NAME = `SELECT sku FROM stock_steps s JOIN stock_counts c USING (sku, subsidiary_id)
+const HELD_FOR_A_NAME = `SELECT sku FROM _stock_steps s JOIN _stock_counts c USING (sku, subsidiary_id)
   WHERE s.subsidiary_id = ? AND s.booked_version > c.counted_version AND EXISTS (
-    SELECT 1 FROM outbox o WHERE o.version = s.booked_version AND o.kind = 'stock' AND o.sku IS NULL)`;
+    SELECT 1 FROM _outbox o WHERE o.version = s.booked_version AND o.kind = 'stock' AND o.sku IS NULL)`;
 
 /**
  * Checks that the platform offers what the POS has. Excused are oversold products, products of orders that the hub
@@ -144,7 +144,7 @@ function posFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
 function forgottenFaults(branch: SimulatedBranch, { forgotten }: ChainDays): string[] {
   return [...forgotten].flatMap((id) => {
     const sql = `SELECT customer_email AS email FROM orders WHERE order_id = ? AND customer_email NOT NULL
-      UNION ALL SELECT payload FROM order_payloads WHERE order_id = ? AND instr(payload, '@example.com') > 0
+      UNION ALL SELECT payload FROM _order_payloads WHERE order_id = ? AND instr(payload, '@example.com') > 0
       UNION ALL SELECT payload FROM orders WHERE order_id = ? AND instr(payload, '@example.com') > 0`;
     return branch.rows(sql, id, id, id).length === 0
       ? []
