@@ -180,21 +180,29 @@ export class OutboxIntake {
 
   /** Returns what each row is about. `accept` resolves no row again if nothing was written since. */
   articlesOf<T extends Row>(items: readonly T[]): ArticleRow<T>[] {
-    const state = this.#databaseState();
-    return items.map((row) => {
-      const resolve = (change: Change) => {
-        const resolution = this.resolve(change);
-        if ('change' in row) this.#found.set(row.change, { state, resolution });
-        return resolution;
-      };
-      return { row, ...articleOf(this.#withoutOwnName(row), resolve, this.#options.branches) };
-    });
+    const all = () => {
+      const state = this.#databaseState();
+      return items.map((row): ArticleRow<T> => {
+        const resolve = (change: Change) => {
+          const resolution = this.resolve(change);
+          if ('change' in row) this.#found.set(row.change, { state, resolution });
+          return resolution;
+        };
+        const { key, productKey, unplaced } = articleOf(
+          this.#withoutOwnName(row),
+          resolve,
+          this.#options.branches,
+        );
+        return { row, key, productKey, unplaced };
+      });
+    };
+    // In one transaction, because each read outside one locks the file anew, which takes as long as the read.
+    return this.#options.db.inTransaction ? all() : this.#options.db.transaction(all).deferred();
   }
 
   /** Returns a text that differs after every write of any connection. */
   #databaseState(): string {
-    const written = this.#sql.value('SELECT total_changes()');
-    return `${written} ${this.#options.db.pragma('data_version', { simple: true })}`;
+    return `${this.#sql.value('SELECT total_changes()')} ${this.#sql.value('PRAGMA data_version')}`;
   }
 
   /** Returns one acceptance per accepted item, in order. A bad item does not affect its neighbours. */
@@ -245,12 +253,17 @@ export class OutboxIntake {
         const { kind, reference = null } = each.item;
         const { key: target, conflictKey, sku, subsidiaryId } = each.target;
         const changeId = lastId - placed.length + 1 + i;
-        const common = { changeId, version: changeId, kind, source, origin, reference, createdAt };
         const branch = this.#branchOf(each, options);
         const name = stockNameOf(each.item);
         const change = {
+          changeId,
+          version: changeId,
+          kind,
+          source,
+          origin,
+          reference,
+          createdAt,
           named: name && JSON.stringify(name),
-          ...common,
           asOfSeq:
             each.item.asOfSeq ?? Math.min(asOfSeq, newestAt(each.item.countedAt ?? each.item.handedAt)),
           countedAt: each.item.countedAt ?? null,
