@@ -478,7 +478,7 @@ function refusedLists(refused: readonly { branch: Branch; error: TillsyncError }
     `The platform does not list the products of ${names.join(', ')}: ${first?.error.message ?? ''} What was read of them before is kept, and the others are read.`,
     {
       cause: first?.error,
-      hint: 'Correct the ids in [[branches]]; a branch that is no more goes out of it, and at a hub: {tillsync} branch close NAME',
+      hint: 'Correct the ids in [[branches]]; a branch that is no more goes out of it.',
     },
   );
 }
