@@ -98,16 +98,16 @@ describe('a count that was given up', () => {
 });
 
 describe('what is kept of counts', () => {
-  const moved = () => stores.read(({ calls }) => calls.movedCount);
+  const moved = () => stores.read(({ dispatcher }) => dispatcher.movedCount);
 
   it('is not sent again once the hold-back is switched off', async () => {
     await outbox.submit([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     const { callId, items } = await sender.claim(100);
     await sender.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
     await receive(mirror, sampleNotification(1, { status: 'cancel' }));
-    await stores.write(({ calls }) => calls.catchUp({ holdBack: true }));
+    await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack: true }));
     expect(moved()).toBe(1);
-    await stores.write(({ calls }) => calls.catchUp({ holdBack: false }));
+    await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack: false }));
     expect(moved()).toBe(0);
   });
 });

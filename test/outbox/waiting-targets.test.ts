@@ -149,7 +149,7 @@ describe('a count that must not leave by its own words, from before the catalogu
     await new OutboxService({ stores, guards: GUARDS_OFF, holdBack: false }).submit(named, 'inbox');
     const sender = pushLoop('stock', stores, clock, { holdBack }, undefined, { hasBranches: false });
     await sender.claim(100);
-    expect(stores.read(({ decisions }) => decisions.countUnresolved('needs-read'))).toBe(1);
+    expect(stores.read(({ admin }) => admin.countUnresolved('needs-read'))).toBe(1);
   });
 });
 
