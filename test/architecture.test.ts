@@ -69,6 +69,7 @@ const RULES = [
   'health/findings.ts',
   'health/speech.ts',
   'health/verdict.ts',
+  'support/diff/differences.ts',
 ];
 /**
  * Code that the page shares with the daemon: the words of findings, and how texts are compared in a search. From all
@@ -153,9 +154,10 @@ const DOORS: Record<string, readonly string[]> = {
     'status-schemas',
   ],
   support: [
-    ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff', 'doctor/check'],
+    ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff/diff', 'doctor/check'],
     ...[
       'backup-files',
+      'diff/differences',
       'differential',
       'doctor/doctor',
       'encryption',
