@@ -4,10 +4,10 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { sqlOf } from '../../src/db/sqlite.ts';
 import { channelOf } from '../../src/orders/merging/placed-lines.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { benchEntry } from '../bench/mirror-samples.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';
 
