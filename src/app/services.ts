@@ -155,6 +155,7 @@ async function build(options: ServicesOptions, releasers: Releasers) {
         await mirror.save([{ kind: 'unreadable', unreadable }]);
       },
       alarms: mirror.health,
+      isHub: isHub(config),
       clock,
       pageSize: config.catalog.pageSize,
     }),
