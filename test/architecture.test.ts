@@ -69,6 +69,7 @@ const RULES = [
   'health/findings.ts',
   'health/speech.ts',
   'health/verdict.ts',
+  'support/diff/differences.ts',
 ];
 /**
  * Code that the page shares with the daemon: the words of findings, and how texts are compared in a search. From all
@@ -134,6 +135,7 @@ const DOORS: Record<string, readonly string[]> = {
       'explain',
       'facts',
       'findings',
+      'health-store',
       'heartbeat',
       'notifier',
       'pos-silence',
@@ -147,15 +149,25 @@ const DOORS: Record<string, readonly string[]> = {
     'server-config',
     ...['server-file', 'server-look', 'ways'],
   ],
-  app: ['installation', 'inventory', 'services', 'read-only-services', 'outbox-sender', 'storage', 'state'],
+  app: [
+    'installation',
+    'inventory',
+    'mirror',
+    'services',
+    'read-only-services',
+    'outbox-sender',
+    'storage',
+    'state',
+  ],
   api: [
     ...['local-api', 'metrics', 'page-routes', 'change-schemas', 'schemas', 'server', 'status-routes'],
     'status-schemas',
   ],
   support: [
-    ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff', 'doctor/check'],
+    ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff/diff', 'doctor/check'],
     ...[
       'backup-files',
+      'diff/differences',
       'differential',
       'doctor/doctor',
       'encryption',

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { OF_CHAIN } from '../../src/cli/command.ts';
 import { createProgram } from '../../src/cli/program.ts';
 import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 
@@ -8,10 +9,12 @@ export interface CommandFacts {
   words: string[];
   usage: string;
   description: string;
-  options: { flags: string; long: string; takesValue: boolean; description: string }[];
+  options: { flags: string; long: string; takesValue: boolean; description: string; isOfChain: boolean }[];
   commands: CommandFacts[];
   /** Whether the command does something itself. A group only contains commands, and has no options of its own. */
   runs: boolean;
+  /** Whether only a hub or a branch needs the command, so that the help and the completion of a single store hide it. */
+  isOfChain: boolean;
 }
 
 /** Returns the commands as the program itself defines them, so that their documentation is never outdated. */
@@ -38,14 +41,16 @@ function factsOf(command: Command, words: string[]): CommandFacts {
     description: command.description(),
     options: command.options
       .filter((option) => !option.hidden)
-      .map(({ flags, long, required, optional, description }) => ({
+      .map(({ flags, long, required, optional, description, helpGroupHeading }) => ({
         flags,
         long: long ?? flags,
         takesValue: required || optional,
         description,
+        isOfChain: helpGroupHeading === OF_CHAIN,
       })),
     commands: command.commands.map((inner) => factsOf(inner, [...words, inner.name()])),
     runs: command.commands.length === 0 || command.options.length > 0,
+    isOfChain: command.helpGroup() === OF_CHAIN,
   };
 }
 

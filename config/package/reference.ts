@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { configurationReference, sampleConfig } from '../../src/config/reference.ts';
+import { chainSampleConfig, configurationReference, sampleConfig } from '../../src/config/reference.ts';
 import { type CommandFacts, commandTree, everyCommand } from './command-tree.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -68,4 +68,5 @@ export function referenceNow(): string {
 if (process.argv[1] === import.meta.filename) {
   writeFileSync(path.join(ROOT, 'docs/reference.md'), referenceNow());
   writeFileSync(path.join(ROOT, 'config/tillsync.sample.toml'), sampleConfig());
+  writeFileSync(path.join(ROOT, 'config/tillsync-hub.sample.toml'), chainSampleConfig());
 }

@@ -48,6 +48,7 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
   // do with a changed file.
   mkdirSync(path.join(stage, 'etc/tillsync'), { recursive: true });
   copy('config/tillsync.sample.toml', 'usr/share/doc/tillsync/config.sample.toml');
+  copy('config/tillsync-hub.sample.toml', 'usr/share/doc/tillsync/config-hub.sample.toml');
 
   for (const unit of UNITS) copy(`systemd/${unit}`, `lib/systemd/system/${unit}`);
   copy('systemd/tillsync-generator', 'lib/systemd/system-generators/tillsync-generator', PROGRAM);
@@ -111,13 +112,13 @@ function tools({ root, stage }: StagedTreeOptions) {
 }
 
 /**
- * Changes the links in a file of docs/, because the recipes and the sample configuration have other places in the
+ * Changes the links in a file of docs/, because the recipes and the sample configurations have other places in the
  * package than in the repository.
  */
 function packagedLinks(text: string): string {
   return text
     .replaceAll('](../test/recipes/', '](../recipes/')
-    .replaceAll('](../config/tillsync.sample.toml', '](../config.sample.toml');
+    .replaceAll(/\]\(\.\.\/config\/tillsync(-hub)?\.sample\.toml/g, '](../config$1.sample.toml');
 }
 
 function zipped(text: string): Uint8Array {

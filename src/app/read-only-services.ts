@@ -15,7 +15,7 @@ import { CurrentAssessment } from '../health/notifier.ts';
 import { assess, type Verdict, verdictOf } from '../health/verdict.ts';
 import type { PreparationContext } from '../hooks/prepared-orders.ts';
 import { IS_OPEN } from '../orders/merging/order.ts';
-import { type Mirror, openMirror } from '../orders/reading/mirror.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
 import { quarantineEntries } from '../orders/reading/order-queries.ts';
 import { type BranchHoldBack, holdBackOf } from '../outbox/ledger/hold-back.ts';
 import { acknowledgingStores } from '../outbox/ledger/holding-branches.ts';
@@ -23,6 +23,7 @@ import type { SafetyRule } from '../outbox/ledger/stock-ledger.ts';
 import { MirrorStores } from '../outbox/sending/repositories.ts';
 import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
 import { isReadable, requireRights } from './installation.ts';
+import { openMirror } from './mirror.ts';
 import { openState, type State } from './state.ts';
 import { RUNNING, storagePaths, storageSpace } from './storage.ts';
 

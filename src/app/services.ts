@@ -9,7 +9,7 @@ import type { Clock, Random } from '../core/time.ts';
 import type { Holders } from '../db/lease.ts';
 import { type Counters, measuredTransport } from '../health/counters.ts';
 import { Recently } from '../health/health-checks.ts';
-import { type Mirror, openMirror } from '../orders/reading/mirror.ts';
+import type { Mirror } from '../orders/reading/mirror.ts';
 import { OrderPoll } from '../orders/receiving/order-poll.ts';
 import type { InboxAsker, InboxProcessOptions } from '../outbox/intake/inbox-process.ts';
 import { PosLife } from '../outbox/intake/pos-signs.ts';
@@ -19,6 +19,7 @@ import { PlatformClient } from '../platform/client.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
 import { WebhookRegistration, WebhookSecrets } from '../platform/webhook-registration.ts';
 import { userAgent } from './installation.ts';
+import { openMirror } from './mirror.ts';
 import { configuredBranches, configuredSafety } from './read-only-services.ts';
 import { openState, type State } from './state.ts';
 import { prepareStorage } from './storage.ts';
@@ -154,6 +155,7 @@ async function build(options: ServicesOptions, releasers: Releasers) {
         await mirror.save([{ kind: 'unreadable', unreadable }]);
       },
       alarms: mirror.health,
+      isHub: isHub(config),
       clock,
       pageSize: config.catalog.pageSize,
     }),

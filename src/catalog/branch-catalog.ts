@@ -125,15 +125,16 @@ function productsSeen(
   const heads = sql.rows<Row<Omit<MirroredProduct, 'skus'>> & { listed: number }>(
     `SELECT product_id AS productId, name, category, show, vanished_at AS vanishedAt, updated_at AS updatedAt,
        EXISTS (SELECT 1 FROM _branch_products b WHERE b.branch = ? AND b.product_id = p.product_id) AS listed
-     FROM json_each(?) j CROSS JOIN _products p ON p.product_id = j.value`,
+     FROM json_each(?) j JOIN _products p ON p.product_id = j.value`,
     ...[key, named],
   );
   const skus = sql.rows<Row<Omit<Sku, 'stocks' | 'integrations'>> & { productId: string }>(
     `SELECT product_id AS productId, sku, barcode, price, with_discount AS withDiscount, discount, show
-     FROM json_each(?) j CROSS JOIN _skus s ON s.product_id = j.value ORDER BY sku`,
+     FROM json_each(?) j JOIN _skus s ON s.product_id = j.value ORDER BY sku`,
     named,
   );
   const place = [JSON.stringify(skus.map(({ sku }) => sku)), subsidiaryId];
+  // The cross join keeps SQLite from beginning with all stocks of the branch: with 100,000 of them 424 ms instead of 0.2.
   const stocks = sql.rows<Row<Stock> & { sku: string }>(
     `SELECT k.sku, subsidiary_id AS subsidiaryId, qty, show
      FROM json_each(?) j CROSS JOIN _stocks k ON k.sku = j.value AND k.subsidiary_id = ?`,
@@ -142,7 +143,7 @@ function productsSeen(
   const mappings = sql.rows<Mapping & { sku: string }>(
     `SELECT i.sku, subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,
        product_code_pos_b AS productCodePosB, ext_id AS extId
-     FROM json_each(?) j CROSS JOIN integrations i ON i.sku = j.value AND i.subsidiary_id = ? ORDER BY i.rowid`,
+     FROM json_each(?) j JOIN integrations i ON i.sku = j.value AND i.subsidiary_id = ? ORDER BY i.rowid`,
     ...place,
   );
   const stocksOf = Map.groupBy(stocks, ({ sku }) => sku);

@@ -322,6 +322,8 @@ interface LeasedSweepOptions extends SweepOptions {
   /** Puts a list entry that cannot be read as a product into quarantine. */
   quarantine: (text: string) => Promise<void>;
   alarms: Alarms;
+  /** Whether this is a hub, where a command closes a branch. */
+  isHub?: boolean;
 }
 
 /**
@@ -333,6 +335,10 @@ export class LeasedSweep {
 
   constructor(options: LeasedSweepOptions) {
     this.#o = options;
+  }
+
+  get isHub(): boolean {
+    return this.#o.isHub ?? false;
   }
 
   /** Starts a sweep of all configured branches. The branches with most products in their last sweep are first. */
@@ -423,7 +429,7 @@ export class LeasedSweep {
 const NAMED_MAX = 5;
 
 export interface SweepAllOptions {
-  sweep: Pick<LeasedSweep, 'sweep' | 'begin' | 'end'>;
+  sweep: Pick<LeasedSweep, 'sweep' | 'begin' | 'end'> & Partial<Pick<LeasedSweep, 'isHub'>>;
   branches: readonly Branch[];
   freshness: FreshnessBoard;
 }
@@ -452,7 +458,7 @@ export async function sweepAll(
       }
     }
     await sweep.end(branches);
-    if (refused.length > 0) throw refusedLists(refused);
+    if (refused.length > 0) throw refusedLists(refused, sweep.isHub ?? false);
   } catch (error) {
     const { code, message, hint } = asTillsyncError(error);
     if (code !== 'aborted') {
@@ -468,7 +474,10 @@ export async function sweepAll(
 /** If the platform refuses the first lists, so many of them are enough to assume that it refuses all. */
 const REFUSED_MAX = 3;
 
-function refusedLists(refused: readonly { branch: Branch; error: TillsyncError }[]): TillsyncError {
+function refusedLists(
+  refused: readonly { branch: Branch; error: TillsyncError }[],
+  isHub: boolean,
+): TillsyncError {
   const names = refused
     .slice(0, NAMED_MAX)
     .map(({ branch }) => [branch.externalId, branch.subsidiaryId].filter((id) => id !== null).join(' / '));
@@ -478,7 +487,9 @@ function refusedLists(refused: readonly { branch: Branch; error: TillsyncError }
     `The platform does not list the products of ${names.join(', ')}: ${first?.error.message ?? ''} What was read of them before is kept, and the others are read.`,
     {
       cause: first?.error,
-      hint: 'Correct the ids in [[branches]]; a branch that is no more goes out of it, and at a hub: {tillsync} branch close NAME',
+      hint: isHub
+        ? 'Correct the ids in [[branches]]; a branch that is no more is closed: {tillsync} branch close NAME'
+        : 'Correct the ids in [[branches]]; a branch that is no more goes out of it.',
     },
   );
 }

@@ -59,6 +59,15 @@ export function parsed<T, F extends T | undefined = undefined>(
   return { description, set: (option) => option.argParser(parse).default(fallback) };
 }
 
+/** Heading in the help of the commands and options that only a chain needs. The help of a single store has none of them. */
+export const OF_CHAIN = 'Hub and branches:';
+
+/** Returns an option that the help shows only at a hub or a branch. */
+export function ofChain<T = string | undefined>(given: string | Opt<T>): Opt<T> {
+  if (typeof given === 'string') return { description: given, set: (option) => option.helpGroup(OF_CHAIN) };
+  return { ...given, set: (option) => given.set(option).helpGroup(OF_CHAIN) };
+}
+
 /** The option `--limit <n>`. */
 export const LIMIT = whole('at most this many', 1, 20);
 /** Description of `--no-wait`, for a command that calls the platform. */

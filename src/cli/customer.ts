@@ -180,8 +180,8 @@ const forget = command({
   argument: WHO,
   options: { '--open': 'also in orders that are not over; nobody can be delivered to any more' },
   more: `${MORE}
-Nothing is done where several people have the name. A hub tells its branches, also those that are away, and the shop
-at its own place. Polls and callbacks that come later do not bring the person back; a new order does.
+Nothing is done where several people have the name. Polls and callbacks that come later do not bring the person back; a
+new order does.
 The platform, the POS and every copy still have what they have; the command names the copies that it knows.
 `,
   async run(call) {

@@ -5,7 +5,7 @@ import type { BranchesDemoSummary } from '../demo/branches-demo.ts';
 import type { DemoOptions, DemoSummary, DemoView } from '../demo/demo.ts';
 import type { SandboxPlatform } from '../demo/sandbox-platform.ts';
 import { aborted, EXIT, writeJson } from './cli.ts';
-import { choice, command, parsed, whole, withDefault } from './command.ts';
+import { choice, command, ofChain, parsed, whole, withDefault } from './command.ts';
 import { duration } from './options.ts';
 import { Progress } from './progress.ts';
 import { fields, table } from './table.ts';
@@ -17,10 +17,12 @@ const BRANCHES_MAX = 50;
 
 export const demo = command({
   description: 'Show tillsync at work against a small platform on this machine',
-  examples: ['demo', 'demo --seconds 20', 'demo --branches 5'],
+  examples: ['demo', 'demo --seconds 20'],
   options: {
     '--seconds <n>': whole('end by itself after about this long', 1),
-    '--branches <n>': whole('a hub and so many branches with a tillsync each; needs a nats-server', 1),
+    '--branches <n>': ofChain(
+      whole('a hub and so many branches with a tillsync each; needs a nats-server', 1),
+    ),
   },
   async run({ cli, options: { seconds, branches } }) {
     const { clock, random, signal, stderr } = cli;

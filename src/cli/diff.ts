@@ -1,11 +1,12 @@
 import type { Services } from '../app/services.ts';
-import type { Branch, ProductDifference } from '../catalog/product.ts';
+import type { Branch } from '../catalog/product.ts';
 import { branchName, namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
 import type { Wait } from '../platform/platform.ts';
-import type { OrdersDiff, ProductsDiff, StockDiff } from '../support/diff.ts';
+import type { OrdersDiff, ProductsDiff, StockDiff } from '../support/diff/diff.ts';
+import type { ProductDifference } from '../support/diff/differences.ts';
 import { EXIT } from './cli.ts';
 import { type Call, command, type Result, spokenFaults, WAIT, withPlatform, withReaders } from './command.ts';
 import { windowOf } from './options.ts';
@@ -56,7 +57,7 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
     const shown = withPlatform(context, async ({ services, config, progress, call }) => {
       const say = speaker(config, cli.clock);
       progress.say = say;
-      const { diffOrders, diffProducts } = await import('../support/diff.ts');
+      const { diffOrders, diffProducts } = await import('../support/diff/diff.ts');
       let found = 0;
       /** Prints the differences of one part as soon as they are known, because the next part may take minutes. */
       const show = (differences: readonly unknown[], text: string) => {
@@ -104,7 +105,7 @@ async function stockDiff(
   branch: string | undefined,
 ): Promise<StockDiff> {
   const { configuredBranches } = await import('../app/read-only-services.ts');
-  const { diffStock } = await import('../support/diff.ts');
+  const { diffStock } = await import('../support/diff/diff.ts');
   const branches = configuredBranches(config);
   const of = branch === undefined ? undefined : namedBranch(branches, branch);
   return diffStock(stores, branches, { lastPollOkMs: mirror.polls.lastOkMs(), of });

@@ -20,20 +20,21 @@ export const doctor = command({
     'Exit codes: 0 all well, 1 something is wrong, 2 the configuration cannot be used,\n' +
     '3 something to look at, or checks that this user may not make, 4 new tokens are needed.',
   async run({ cli, options }) {
-    const { checksNamed, examine } = await import('../support/doctor/doctor.ts');
+    const { checksNamed, concerns, examine } = await import('../support/doctor/doctor.ts');
     const { readDoctorSetup } = await import('../support/doctor/machine.ts');
     const { clock, random, signal, stderr } = cli;
     const { only = [], offline = false } = options;
+    const setup = readDoctorSetup(sourceOf({ cli, options }));
+    const known = CHECK_IDS.filter((id) => concerns(id, setup.config));
     const unknown = only.find((word) => checksNamed(word).length === 0);
     if (unknown !== undefined) {
-      const hint = `Those that there are: ${CHECK_IDS.join(', ')}; or the beginning of several, such as storage.`;
+      const hint = `Those that there are: ${known.join(', ')}; or the beginning of several, such as storage.`;
       throw new TillsyncError('usage', `There is no check "${unknown}".`, { hint });
     }
-    const shown = only.length === 0 ? CHECK_IDS : only.flatMap(checksNamed);
+    const shown = only.length === 0 ? known : only.flatMap(checksNamed);
     const progress = new Progress(cli);
     const results: CheckResult[] = [];
     const advised = new Set<string>();
-    const setup = readDoctorSetup(sourceOf({ cli, options }));
     const say = speaker(setup.config, clock);
     const titleWidth = Math.max(...shown.map((id) => say(CHECK_TITLES[id]).length));
     const language = setup.config?.shop.language ?? 'en';

@@ -331,10 +331,8 @@ const show = command({
 });
 
 const explain = command({
-  description:
-    'Tell what happened to an order: heard, stock taken, sent to its branch, acknowledged, and what is open',
+  description: 'Tell what happened to an order: heard, stock taken, acknowledged, and what is open',
   examples: ['order explain 1005', 'order explain 64f0c2a9e1 --json'],
-  more: '\nAt a hub it tells also what the branch of the order has got, as the branch reported.',
   argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
   run(call) {
     const shown = withReaders(call, async ({ mirror, branches }, config) => {

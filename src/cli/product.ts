@@ -1,10 +1,11 @@
 import type { ProductName } from '../app/read-only-services.ts';
-import { branchName, type MirroredProduct, namedBranch, productDifferences } from '../catalog/product.ts';
+import { branchName, type MirroredProduct, namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
 import type { OutboxEntry, ProductQuery } from '../outbox/intake/change.ts';
 import type { MirrorStores } from '../outbox/sending/repositories.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
+import { productDifferences } from '../support/diff/differences.ts';
 import { choice, command, group, WAIT, withPlatform, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
 import { addressText, valuesText } from './outbox.ts';

@@ -1,5 +1,6 @@
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, Help } from 'commander';
 import { findInstallation, programVersion } from '../app/installation.ts';
+import { isOfChain } from '../config/source.ts';
 import { asTillsyncError, setInstallation, TillsyncError, TRIED_AGAIN } from '../core/errors.ts';
 import { alarms } from './alarms.ts';
 import { audit } from './audit.ts';
@@ -10,7 +11,7 @@ import { bundle } from './bundle.ts';
 import { callbacks } from './callbacks.ts';
 import { catalog } from './catalog.ts';
 import { type Cli, EXIT, type ExitCode, exitCodeOf, failureDocument, tellFailure, writeJson } from './cli.ts';
-import type { CommonOptions, MakeCommand } from './command.ts';
+import { type CommonOptions, type MakeCommand, OF_CHAIN } from './command.ts';
 import { config } from './config.ts';
 import { conform } from './conform.ts';
 import { customer } from './customer.ts';
@@ -66,9 +67,9 @@ const COMMANDS: Record<string, MakeCommand> = {
   backup,
   restore,
   bundle,
-  hub,
-  branch,
 };
+/** Commands of a chain. They always run, but the help of a single store does not list them. */
+const CHAIN_COMMANDS: Record<string, MakeCommand> = { hub, branch };
 
 /**
  * Makes the command line. If `words` name a command, it makes only that command, because making all of them takes a
@@ -85,11 +86,14 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
         '4 the platform asks for new tokens (tillsync auth set), 130 stopped by Ctrl-C.\n' +
         '\nHelp of a command, with examples: tillsync COMMAND --help',
     );
-  const all = Object.entries(COMMANDS);
+  const all = Object.entries({ ...COMMANDS, ...CHAIN_COMMANDS });
   const typed = withoutGlobals(words);
   const [first] = typed;
   const named = all.filter(([name]) => name === first);
-  for (const [name, make] of named.length > 0 ? named : all) program.addCommand(make(name, cli));
+  for (const [name, make] of named.length > 0 ? named : all) {
+    const made = make(name, cli);
+    program.addCommand(Object.hasOwn(CHAIN_COMMANDS, name) ? made.helpGroup(OF_CHAIN) : made);
+  }
   program.hook('preAction', (_program, command) => {
     const { config } = command.optsWithGlobals<CommonOptions>();
     const find = () => findInstallation(config, cli.env);
@@ -97,7 +101,7 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
     const inDemo = () => ({ ...find(), needsSudo: false, configFile: null, unit: null, runs: 'demo' });
     setInstallation(first === 'demo' ? inDemo : find, typed);
   });
-  prepare(program, cli);
+  prepare(program, cli, shownAt(program, cli));
   return program;
 }
 
@@ -108,11 +112,30 @@ function withoutGlobals(words: readonly string[]): string[] {
   );
 }
 
+/** Returns how a help is made, which shows what only a chain needs if the configuration has a hub or a branch. */
+function shownAt(program: Command, { env }: Cli): Partial<Help> {
+  // The configuration is read only when a help is shown, because `--config` is known then.
+  let isChain: boolean | undefined;
+  const isShown = (heading: string | undefined) => {
+    if (heading !== OF_CHAIN) return true;
+    isChain ??= isOfChain(program.opts<CommonOptions>().config, env);
+    return isChain;
+  };
+  const whole = new Help();
+  return {
+    showGlobalOptions: true,
+    visibleCommands: (command) =>
+      whole.visibleCommands(command).filter((inner) => isShown(inner.helpGroup())),
+    visibleOptions: (command) =>
+      whole.visibleOptions(command).filter(({ helpGroupHeading }) => isShown(helpGroupHeading)),
+  };
+}
+
 /** Applies settings to a command and its subcommands. Commander does not pass them on to commands made by `new`. */
-function prepare(command: Command, cli: Cli): void {
+function prepare(command: Command, cli: Cli, help: Partial<Help>): void {
   command
     .exitOverride()
-    .configureHelp({ showGlobalOptions: true })
+    .configureHelp(help)
     .configureOutput({
       writeOut: (text) => cli.stdout.write(text),
       writeErr: (text) => cli.stderr.write(text),
@@ -120,7 +143,7 @@ function prepare(command: Command, cli: Cli): void {
       getErrHelpWidth: () => cli.stderr.columns ?? 100,
     })
     .showHelpAfterError('Help, with examples: add --help');
-  for (const inner of command.commands) prepare(inner, cli);
+  for (const inner of command.commands) prepare(inner, cli, help);
 }
 
 const TYPE_AGAIN =

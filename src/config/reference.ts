@@ -1,3 +1,4 @@
+import { CHAIN_SECTIONS } from './roles.ts';
 import { allowedOf, type ConfigKey, KEYS, SECTIONS } from './schema.ts';
 import { isTable } from './values.ts';
 
@@ -21,11 +22,31 @@ const HEADER = `# tillsync: configuration of one company.
 # alarm-token, heartbeat-url, backup-passphrase, hook-NAME for each hook that signs, and
 # hook-NAME-url for one whose address is secret.`;
 
-/** Returns the commented sample file. A set-up makes the first configuration from it. */
+const CHAIN_HEADER = `# tillsync: what a company with a tillsync in each branch adds to the configuration of its machines.
+#
+# [hub] goes into the file of the machine that talks to the platform, beside the keys of config.sample.toml.
+# [link] is written by \`tillsync init --join INVITATION\` on the machine of a branch.`;
+
+/** Returns the commented sample file of a single store. A set-up makes the first configuration from it. */
 export function sampleConfig(): string {
-  const blocks = [[HEADER]];
+  return sampleOf(
+    HEADER,
+    KEYS.filter(({ section }) => !CHAIN_SECTIONS.has(section)),
+  );
+}
+
+/** Returns the commented sample file of the sections that only a hub or a branch has. */
+export function chainSampleConfig(): string {
+  return sampleOf(
+    CHAIN_HEADER,
+    KEYS.filter(({ section }) => CHAIN_SECTIONS.has(section)),
+  );
+}
+
+function sampleOf(header: string, keys: readonly ConfigKey[]): string {
+  const blocks = [[header]];
   let current = '';
-  for (const { path, section, name, about, example, isAsked, schema } of KEYS) {
+  for (const { path, section, name, about, example, isAsked, schema } of keys) {
     if (section !== current && section !== '') {
       blocks.push([...comment(SECTIONS.get(section) ?? ''), `[${section}]`]);
     }

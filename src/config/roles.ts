@@ -13,6 +13,9 @@ export function isHub({ hub }: Pick<Config, 'hub'>): boolean {
 
 export const ROLES = ['store', 'hub', 'branch'] as const;
 
+/** Sections of the file that a single store does not have. */
+export const CHAIN_SECTIONS: ReadonlySet<string> = new Set(['hub', 'link']);
+
 /** Returns the role. `store` is a tillsync that is neither a hub nor a branch. */
 export function roleOf(config: Pick<Config, 'link' | 'hub'>): (typeof ROLES)[number] {
   return isHub(config) ? 'hub' : isBranch(config) ? 'branch' : 'store';

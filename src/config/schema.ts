@@ -149,7 +149,7 @@ export const FILE = z.object({
     lookbackDays: key(
       value.wholeNumber(0, 365),
       1,
-      'How many days back each poll looks; where these have more than 5,000 orders, as in a chain, every tenth minute, and the polls between ask for the running day.',
+      'How many days back each poll looks; where these have more than 5,000 orders, every tenth minute, and the polls between ask for the running day.',
     ),
     wideDays: key(
       value.wholeNumber(0, 366),
@@ -193,11 +193,11 @@ export const FILE = z.object({
   branches: key(
     value.branches,
     [],
-    "The branches, one table each with the platform's internal id, your own id of it, or both. The platform's API cannot list them. For a branch with a tillsync of its own, may_price = true lets it change prices, names and visibility, and watched = false keeps it out of the hub's health.",
+    "The branches, one table each with the platform's internal id, your own id of it, or both. The platform's API cannot list them.",
     { example: [{ subsidiary_id: 'sub-1', external_id: 'B1' }], isAsked: true },
   ),
   hub: section(
-    'Only for a company with a tillsync in each branch: in the one that talks to the platform. See docs/chain.md.',
+    "Only for a company with a tillsync in each branch: in the one that talks to the platform. See docs/chain.md. In its [[branches]], may_price = true lets a branch change prices, names and visibility, and watched = false keeps a branch out of the hub's health.",
     {
       nats: key(
         value.optionalNatsUrl,

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { parse, TomlError } from 'smol-toml';
 import { TillsyncError } from '../core/errors.ts';
 import { editDistance, jsonText } from '../core/values.ts';
+import { CHAIN_SECTIONS } from './roles.ts';
 import { type ConfigKey, envName, KEYS, SAMPLE_BASE_URL, SECTIONS } from './schema.ts';
 import { isTable } from './values.ts';
 
@@ -111,6 +112,19 @@ export function readConfigFile(file: string | undefined, env: Environment, text?
     }
     return { file: path, root: {}, faults: [{ origin: path, key: '', ...unreadable(error, code) }] };
   }
+}
+
+/**
+ * Returns whether the file, or the environment in its place, has the section of a hub or of a branch. The help shows
+ * what only a chain needs then, whatever other faults the file has.
+ */
+export function isOfChain(file: string | undefined, env: Environment): boolean {
+  const { root } = readConfigFile(file, env);
+  const names = Object.keys(env);
+  return [...CHAIN_SECTIONS].some(
+    (section) =>
+      Object.hasOwn(root, section) || names.some((name) => name.startsWith(`${envName(section)}_`)),
+  );
 }
 
 function unreadable(error: unknown, code: string): Pick<ConfigFault, 'found' | 'allowed'> {

@@ -393,7 +393,8 @@ export function sqlOf(db: Database.Database): Sql {
 
 /**
  * Prepares each SQL text at its first use, and keeps the statement as long as the connection. `values` returns only the
- * first column. Parameters are as in better-sqlite3.
+ * first column. Parameters are as in better-sqlite3. Write `LIMIT +?`: SQLite plans a statement with `LIMIT ?` again at
+ * each run, which takes longer than reading a few rows (23 µs instead of 10).
  */
 export class Sql {
   readonly #db: Database.Database;

@@ -108,7 +108,7 @@ export function refuseUnread(db: Database.Database, before: string, branch: stri
  * status or acknowledgement still needs it.
  */
 export function pruneRoutes(db: Database.Database): void {
-  const isNamed = `SELECT 1 FROM _orders INDEXED BY orders_by_store
+  const isNamed = `SELECT 1 FROM _orders
     WHERE store_external_id = _feed_stores.store_id`;
   sqlOf(db).run(`DELETE FROM _feed_stores WHERE by_hand = ${FORMER} AND NOT EXISTS (${isNamed})`);
 }
@@ -117,7 +117,7 @@ export function pruneRoutes(db: Database.Database): void {
 function noteUnassigned(db: Database.Database): void {
   sqlOf(db).run(
     `INSERT INTO _unassigned_orders (order_id)
-     SELECT order_id FROM _orders INDEXED BY orders_open
+     SELECT order_id FROM _orders
      WHERE ${IS_OPEN} AND NOT EXISTS (SELECT 1 FROM _feed_stores s WHERE s.store_id = _orders.store_external_id)
      ON CONFLICT DO NOTHING`,
   );
@@ -128,7 +128,7 @@ function noteUnassigned(db: Database.Database): void {
 
 /** Sends a store's open orders to its present branch, except orders that a person assigned. Returns how many. */
 function sendOpen(db: Database.Database, store: string, at: string): number {
-  const open = `SELECT o.order_id AS orderId, s.branch FROM _orders o INDEXED BY orders_by_store
+  const open = `SELECT o.order_id AS orderId, s.branch FROM _orders o
     JOIN _feed_stores s ON s.store_id = o.store_external_id LEFT JOIN _unassigned_orders u USING (order_id)
     WHERE o.store_external_id = ? AND ${IS_OPEN} AND u.branch IS NULL ORDER BY o.seq`;
   return give(db, sqlOf(db).rows<Owned>(open, store), at);

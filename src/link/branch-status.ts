@@ -297,7 +297,7 @@ function behindOf(
 
 function heldChanges(db: Database.Database): ReadonlyMap<string, number> {
   if (!hasRole(db, 'hub')) return new Map();
-  const sql = `SELECT u.branch, count(*) AS held FROM _outbox o INDEXED BY outbox_held JOIN _handed_up u USING (change_id)
+  const sql = `SELECT u.branch, count(*) AS held FROM _outbox o JOIN _handed_up u USING (change_id)
     WHERE o.state = 'pending' AND o.held_guard IS NOT NULL GROUP BY u.branch`;
   return new Map(
     sqlOf(db)

@@ -203,13 +203,13 @@ function coveredTimes(db: Database.Database, waiting: readonly OutboxChange[]): 
  * Merges a change that was submitted before the catalogue arrived into a newer change of the same product. Otherwise a
  * newer sold-out change would be sent first, and the older change would then overwrite it.
  */
-function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxChange[]): void {
+function placeInCatalog({ intake, admin }: Stores, waiting: readonly OutboxChange[]): void {
   for (const { changeId, kind, body, basis } of waiting) {
     if (basis === 'mirror') continue;
     const reading = readChange(kind, body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
     // A change that cannot be resolved is uploaded unchanged, and the hub then reports the reason.
-    if (found?.state === 'resolved') decisions.retarget({ changeId }, found);
+    if (found?.state === 'resolved') admin.retarget({ changeId }, found);
   }
 }
 

@@ -429,7 +429,7 @@ export class BranchFollower {
     const { stores, outboxKeptMs, clock } = this.#options;
     if (outboxKeptMs === 0) return;
     const prune = () =>
-      stores.write(({ decisions }) => decisions.prune(clock.nowMs() - outboxKeptMs, PRUNED_AT_ONCE));
+      stores.write(({ admin }) => admin.prune(clock.nowMs() - outboxKeptMs, PRUNED_AT_ONCE));
     while ((await prune()) === PRUNED_AT_ONCE);
   }
 }

@@ -88,7 +88,7 @@ export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number):
 /** Returns the ids of the branch's changes that the hub will send without a person's decision. */
 function underWay(db: Database.Database, branch: string): number[] {
   return sqlOf(db).values<number>(
-    `SELECT u.branch_change_id FROM _handed_up u INDEXED BY handed_up_by_branch JOIN _outbox o USING (change_id)
+    `SELECT u.branch_change_id FROM _handed_up u JOIN _outbox o USING (change_id)
      WHERE u.branch = ? AND o.state IN ('pending', 'sending') AND o.held_guard IS NULL`,
     branch,
   );
@@ -96,7 +96,7 @@ function underWay(db: Database.Database, branch: string): number[] {
 
 /** Returns whether there is a page to add to any feed. */
 export function hasPage(db: Database.Database, hasRoom: HasRoom): boolean {
-  const underWay = `SELECT 1 FROM _feed_branches INDEXED BY feed_branches_in_snapshot
+  const underWay = `SELECT 1 FROM _feed_branches
     WHERE snapshot_stage IS NOT NULL`;
   return sqlOf(db).row(underWay) !== undefined || changedBranches(db, hasRoom).length > 0;
 }
@@ -108,7 +108,7 @@ function addOrders(
   at: string,
 ): number | null {
   const isOpen = stage === 'open';
-  const part = `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM _orders INDEXED BY orders_by_store
+  const part = `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM _orders
     WHERE store_external_id = @store
       AND NOT EXISTS (SELECT 1 FROM _unassigned_orders u WHERE u.order_id = _orders.order_id AND u.branch <> @branch)
       AND ${isOpen ? 'seq > @after AND seq <= @seq ORDER BY seq' : 'seq < @after AND seq <= @seq ORDER BY seq DESC'}
@@ -145,7 +145,7 @@ function addOrders(
 
 function addResults(db: Database.Database, { branch, after }: Snapshot, at: string): number | null {
   const ended = `SELECT u.change_id AS changeId, u.branch_change_id AS change, o.state, o.message
-    FROM _handed_up u INDEXED BY handed_up_by_branch JOIN _outbox o USING (change_id)
+    FROM _handed_up u JOIN _outbox o USING (change_id)
     WHERE u.branch = ? AND u.change_id > ? ORDER BY u.change_id LIMIT ${LOOKED_AT}`;
   const page = sqlOf(db).rows<Result & { changeId: number }>(ended, branch, after);
   for (const { changeId: _, ...result } of page) {

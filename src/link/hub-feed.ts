@@ -102,9 +102,7 @@ const SETTLED_AT_ONCE = 500;
 
 /** Returns whether outcomes of branches' changes wait to be sent. */
 export function hasSettled(db: Database.Database): boolean {
-  return (
-    sqlOf(db).row('SELECT 1 FROM _handed_up INDEXED BY handed_up_settled WHERE settled = 1') !== undefined
-  );
+  return sqlOf(db).row('SELECT 1 FROM _handed_up WHERE settled = 1') !== undefined;
 }
 
 /**
@@ -113,7 +111,7 @@ export function hasSettled(db: Database.Database): boolean {
  */
 export function sendSettled(db: Database.Database, nowMs: number): void {
   const sql = `SELECT u.change_id AS changeId, u.branch, u.branch_change_id AS change, o.state, o.message
-    FROM _handed_up u INDEXED BY handed_up_settled JOIN _outbox o USING (change_id) WHERE u.settled = 1
+    FROM _handed_up u JOIN _outbox o USING (change_id) WHERE u.settled = 1
     ORDER BY u.change_id LIMIT ${SETTLED_AT_ONCE}`;
   sqlOf(db).run(
     `DELETE FROM _handed_up WHERE settled = 1 AND change_id NOT IN (SELECT change_id FROM _outbox)`,
@@ -139,7 +137,7 @@ const ENTRY = `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM _fe
 export function unpublished(db: Database.Database, limit: number): FeedEntry[] {
   const waiting = (other: string, most: number) =>
     sqlOf(db).rows<FeedEntry>(
-      `${ENTRY} FROM _feed INDEXED BY feed_unpublished WHERE published = 0 AND branch <> ? ORDER BY feed_id LIMIT ?`,
+      `${ENTRY} FROM _feed WHERE published = 0 AND branch <> ? ORDER BY feed_id LIMIT ?`,
       ...[other, most],
     );
   const first = waiting('', limit);
@@ -268,7 +266,7 @@ export function ingestChanges(
  * returns undefined if the count covers all events, or if the times cannot tell.
  */
 function coveredSeqs(db: Database.Database, branch: string): (asOf: string) => number | undefined {
-  const newest = `SELECT max((SELECT o.updated_at FROM _orders o INDEXED BY orders_by_store
+  const newest = `SELECT max((SELECT o.updated_at FROM _orders o
       WHERE o.store_external_id = s.store_id ORDER BY o.seq DESC LIMIT 1)) FROM _feed_stores s WHERE s.branch = ?`;
   const newestAt = sqlOf(db).value<string | null>(newest, branch) ?? '';
   // After a restore, the hub observes orders again that the branch had before, so an `asOf` from before the restore

@@ -1,6 +1,7 @@
 import { copyFileSync, existsSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type Database from 'better-sqlite3';
+import { openMirror } from '../app/mirror.ts';
 import { openState } from '../app/state.ts';
 import { RUNNING, storagePaths } from '../app/storage.ts';
 import { companyHost } from '../config/roles.ts';
@@ -9,7 +10,6 @@ import { freeName, openWhenFree, stampOf } from '../core/files.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { systemHolders } from '../db/lease.ts';
 import { lookInto, openDatabase, storing } from '../db/sqlite.ts';
-import { openMirror } from '../orders/reading/mirror.ts';
 import { MIRROR_FILE, makeScratch } from './backup.ts';
 import { daemonRuns, type RestoreOptions, type RestoreReport, restoreFrom } from './restore.ts';
 import { checkMirrorCopy, swapDatabase } from './restored-mirror.ts';

@@ -24,11 +24,12 @@ import {
 } from '../../src/api/schemas.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import { statusAnswer } from '../../src/api/status-schemas.ts';
+import { openMirror } from '../../src/app/mirror.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { keyDigest, type Right } from '../../src/db/api-keys.ts';
 import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
 import { readOrder } from '../../src/orders/merging/order-reader.ts';
-import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import { continueFeedAfter } from '../../src/orders/reading/mirror-file.ts';
 import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { PosLife } from '../../src/outbox/intake/pos-signs.ts';

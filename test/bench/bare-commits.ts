@@ -1,7 +1,7 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
+import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { readNotification } from '../../src/orders/receiving/callback-route.ts';
 import { openBenchSink } from './bench-sink.ts';
 import { readSample, sampleOrder } from './sample-order.ts';

@@ -1,8 +1,8 @@
 import path from 'node:path';
+import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openDatabase } from '../../src/db/sqlite.ts';
 import type { OrderSink } from '../../src/orders/merging/order.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 
 const mirrorPath = (directory: string) => path.join(directory, 'mirror.db');
 

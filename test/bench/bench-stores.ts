@@ -1,6 +1,6 @@
 import path from 'node:path';
+import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import { BENCH_BRANCH, benchProducts } from './catalog-samples.ts';
 

@@ -1,12 +1,12 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { openMirror } from '../../src/app/mirror.ts';
 import type { Branch } from '../../src/catalog/product.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
 import { readSentOrder } from '../../src/orders/merging/order-reader.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { OutboxService } from '../../src/outbox/sending/outbox.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/sending/push-loop.ts';

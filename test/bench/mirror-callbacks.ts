@@ -1,6 +1,7 @@
 import { join } from 'node:path';
+import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchAnswer, benchEntry, inDirectory, percentile } from './mirror-samples.ts';
 

@@ -144,8 +144,8 @@ describe('a sweep', () => {
     out.sweep([TEA]);
     const asked = out.store.readMark();
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
-    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
-    out.calls.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
+    const { callId, items } = out.dispatcher.claim('stock', 9, SEND_ALL);
+    out.dispatcher.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
     const stale = product(
       'p1',
       'Tea!',

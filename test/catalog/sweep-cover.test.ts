@@ -4,9 +4,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { LeasedSweep, sweepAll } from '../../src/catalog/sweep.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { product } from '../outbox/outbox-fixture.ts';
@@ -55,7 +56,7 @@ const record = (id: string, stocks: Record<string, number>): ProductRecord => {
   return { ...content, raw: JSON.stringify(content), ...(isPartial(id) && { isPartial: true }) };
 };
 
-async function sweep(refused: readonly string[] = []) {
+async function sweep(refused: readonly string[] = [], isHub = false) {
   calls = [];
   const run = new LeasedSweep({
     platform: {
@@ -92,6 +93,7 @@ async function sweep(refused: readonly string[] = []) {
     leases: tempState(clock).leases,
     quarantine: async () => {},
     alarms: { note() {} },
+    isHub,
     pageSize: PAGE,
   });
   const freshness = { report() {}, ok() {} };
@@ -146,6 +148,9 @@ describe('a sweep of branches whose records carry the stocks of all', () => {
       message: expect.stringMatching(
         /products of [^,]*s2: Subsidiary not found\. What was read of them before is kept/,
       ),
+      hint: 'Correct the ids in [[branches]]; a branch that is no more goes out of it.',
+    });
+    await expect(sweep(['s2'], true)).rejects.toMatchObject({
       hint: expect.stringContaining('branch close NAME'),
     });
     expect(rows("SELECT * FROM _branch_products WHERE branch = 's2' ORDER BY product_id")).toEqual(before);

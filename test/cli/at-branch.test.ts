@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
+import { openMirror } from '../../src/app/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freePort } from '../support/free-port.ts';
 import { invoke } from './invoke.ts';

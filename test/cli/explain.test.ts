@@ -21,9 +21,9 @@ function shop() {
   const out = outgoing(db);
   out.sweep([TEA]);
   const send = () => {
-    const { callId, items } = out.calls.claim('stock', 100, { ...SEND_ALL, holdBack: true });
+    const { callId, items } = out.dispatcher.claim('stock', 100, { ...SEND_ALL, holdBack: true });
     const done = items.map(({ changeId }) => ({ changeId, state: 'done' as const }));
-    if (callId !== null) out.calls.settle(callId, done);
+    if (callId !== null) out.dispatcher.settle(callId, done);
   };
   send();
   order(

@@ -4,8 +4,8 @@ import { mkdtempSync, readdirSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { openState } from '../../src/app/state.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { invoke } from './invoke.ts';
 

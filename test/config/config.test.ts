@@ -7,12 +7,13 @@ import { describe, expect, test } from 'vitest';
 import { shopName } from '../../src/app/installation.ts';
 import { configWarnings, loadConfig, readConfig, readSetup } from '../../src/config/config.ts';
 import type { Config } from '../../src/config/config-type.ts';
-import { sampleConfig } from '../../src/config/reference.ts';
+import { chainSampleConfig, sampleConfig } from '../../src/config/reference.ts';
 import { KEYS } from '../../src/config/schema.ts';
 import type { ConfigFault } from '../../src/config/source.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 
 const SAMPLE = join(import.meta.dirname, '../../config/tillsync.sample.toml');
+const CHAIN_SAMPLE = join(import.meta.dirname, '../../config/tillsync-hub.sample.toml');
 const MINIMAL = '[platform]\nbase_url = "https://api.shop.test/"\n';
 
 function fileWith(text: string): string {
@@ -31,11 +32,14 @@ function faultsOf(text: string, env: Record<string, string> = {}): ConfigFault[]
 }
 
 describe('a good file', () => {
-  test('the sample is accepted and names every key', () => {
+  test('the samples are accepted and name every key', () => {
     const config = loadConfig({ file: SAMPLE, env: {} });
     expect(config.branches).toEqual([{ subsidiaryId: 'sub-1', externalId: 'B1' }]);
-    const text = readFileSync(SAMPLE, 'utf8');
-    expect(text, 'to make it: npm run reference').toBe(sampleConfig());
+    const [ofStore, ofChain] = [readFileSync(SAMPLE, 'utf8'), readFileSync(CHAIN_SAMPLE, 'utf8')];
+    expect(ofStore, 'to make it: npm run reference').toBe(sampleConfig());
+    expect(ofChain, 'to make it: npm run reference').toBe(chainSampleConfig());
+    const text = ofStore + ofChain;
+    expect(faultsOf(text)).toEqual([]);
     for (const { section, name } of KEYS) {
       if (section !== '') expect(text).toContain(`[${section}]\n`);
       expect(text).toMatch(new RegExp(`^(${name} = |(# )?\\[(orders\\.)?\\[?${name}\\])`, 'm'));
@@ -46,6 +50,7 @@ describe('a good file', () => {
     const { platform, branches, orders, ...sample } = loadConfig({ file: SAMPLE, env: {} });
     const bare = configOf(MINIMAL);
     expect(bare).toMatchObject(sample);
+    expect(configOf(MINIMAL + readFileSync(CHAIN_SAMPLE, 'utf8'))).toEqual(bare);
     expect({ ...bare.platform, baseUrl: '' }).toEqual({ ...platform, baseUrl: '' });
     expect({ ...bare.orders, timezone: '' }).toEqual({ ...orders, timezone: '' });
     expect(bare.branches).toEqual([]);

@@ -1,10 +1,10 @@
-/** Tests src/support/diff.ts and src/cli/diff.ts. */
+/** Tests src/support/diff/differences.ts, src/support/diff/diff.ts and src/cli/diff.ts. */
 
 import { describe, expect, test } from 'vitest';
-import { type MirroredProduct, productDifferences } from '../../src/catalog/product.ts';
+import type { MirroredProduct } from '../../src/catalog/product.ts';
 import type { MirroredOrder } from '../../src/orders/merging/mirrored-order.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
-import { orderDifferences } from '../../src/support/diff.ts';
+import { orderDifferences, productDifferences } from '../../src/support/diff/differences.ts';
 
 const mapping = { subsidiaryId: 's1', productIdPosA: null, productCodePosB: null, extId: 'E' };
 

@@ -5,9 +5,9 @@ import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 /** Time limit for an alarm message. Facts are checked only every 15 seconds. */

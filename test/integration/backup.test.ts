@@ -15,8 +15,8 @@ import {
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { limitMs } from '../support/shared-config.ts';

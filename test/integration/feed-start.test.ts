@@ -1,8 +1,8 @@
 import { copyFileSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { openState } from '../../src/app/state.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { poll, receive, sampleNotification, temporaryDirectory } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

@@ -22,10 +22,10 @@ it('with a million changes of 500 branches waiting a call is filled in milliseco
   const times: number[] = [];
   const call = () => {
     const began = performance.now();
-    expect(out.calls.outlook('stock', SEND_ALL).waiting).toBeGreaterThan(100);
-    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    expect(out.dispatcher.outlook('stock', SEND_ALL).waiting).toBeGreaterThan(100);
+    const { callId, items } = out.dispatcher.claim('stock', 100, SEND_ALL);
     times.push(performance.now() - began);
-    out.calls.settle(
+    out.dispatcher.settle(
       callId ?? 0,
       items.map(({ changeId }) => ({ changeId, state: 'done' as const })),
     );
@@ -41,7 +41,7 @@ it('with a million changes of 500 branches waiting a call is filled in milliseco
     qty: 0,
   }));
   out.accept('stock', zeros);
-  expect(out.calls.outlook('stock', SEND_ALL).urgent).toBe(true);
+  expect(out.dispatcher.outlook('stock', SEND_ALL).urgent).toBe(true);
   expect(
     call()
       .slice(0, 20)

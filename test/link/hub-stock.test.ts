@@ -13,13 +13,13 @@ const TEA = product('p1', 'Tea', [{ sku: '10', stocks }]);
 
 /** Makes one call with all waiting changes. Returns the sent quantities by branch. */
 async function send({ services }: HubStore): Promise<Record<string, number>> {
-  const { callId, items } = await services.stores.write(({ calls }) => {
-    while (calls.catchUp(RULES));
-    return calls.claim('stock', 100, RULES);
+  const { callId, items } = await services.stores.write(({ dispatcher }) => {
+    while (dispatcher.catchUp(RULES));
+    return dispatcher.claim('stock', 100, RULES);
   });
   if (callId === null) return {};
   const answers = items.map(({ changeId }) => ({ changeId, state: 'done' as const }));
-  await services.stores.write(({ calls }) => calls.settle(callId, answers));
+  await services.stores.write(({ dispatcher }) => dispatcher.settle(callId, answers));
   return Object.fromEntries(
     items.map(({ target, body }) => [target.split('@')[1], 'qty' in body ? body.qty : Number.NaN]),
   );

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
 import type { OrderReading } from '../../src/orders/merging/order.ts';
 import { readOrder } from '../../src/orders/merging/order-reader.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /**

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
 import type {
   ImportReport,
@@ -12,7 +13,7 @@ import type {
   OrderSource,
 } from '../../src/orders/merging/order.ts';
 import { readOrder } from '../../src/orders/merging/order-reader.ts';
-import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';

@@ -30,9 +30,9 @@ const ingest = (out: Out, batch: Partial<InboxBatch>) =>
 /** Sends everything that waits, then returns the wanted quantity of the only counted stock. */
 function wanted(out: Out): number {
   for (;;) {
-    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+    const { callId, items } = out.dispatcher.claim('stock', 100, HOLDING);
     if (callId === null) break;
-    out.calls.settle(
+    out.dispatcher.settle(
       callId,
       items.map(({ changeId }) => ({ changeId, state: 'done' })),
     );
@@ -44,7 +44,7 @@ it('an acknowledgement of the inbox is as of the event that it names, and one ah
   const out = holding();
   order(out, 'o1', 'B1', [['B', 2]]);
   order(out, 'o2', 'B1', [['B', 1]]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   order(out, 'o1', 'B1', [['B', 5]]);
   out.accept('stock', [{ externalId: 'B', qty: 20 }]);
   const { acks } = ingest(out, { acks: [ack('o1', { seq: 1 }), ack('o2', { seq: 99 }), ack('o3')] });
@@ -77,7 +77,7 @@ it('an order number in the inbox is refused with the orderId, until that order i
 it('an acknowledgement in the inbox is as of the event that was the newest when it was inserted', () => {
   const out = holding();
   order(out, 'o1', 'B1', [['B', 2]]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   tick(out);
   const handedAt = isoAt(out);
   tick(out);
@@ -147,13 +147,13 @@ it('a branch acknowledges an order again before the first acknowledgement went u
   takeOn(out.db, 'branch');
   out.db.exec("INSERT INTO _link (one, line) VALUES (1, 'uplink')");
   order(out, 'o1', 'B1', [['B', 2]]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   order(out, 'o1', 'B1', [['B', 5]]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   const { acks } = ingest(out, { acks: [ack('o1', { seq: 1 }), ack('o1', { seq: 2 })] });
   expect(acks.map(({ state }) => state)).toEqual(['new', 'new']);
   order(out, 'o1', 'B1', [['B', 9]]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   expect(out.reservations.acknowledge(['o1'], 'http')).toMatchObject([{ state: 'new' }]);
   expect(out.db.prepare('SELECT order_id FROM _up_acks').pluck().all()).toEqual(['o1']);
 });

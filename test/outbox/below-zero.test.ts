@@ -17,10 +17,10 @@ function shelf(qty: number) {
   const send = (rules = SEND_ALL) => {
     const sent: unknown[] = [];
     for (;;) {
-      const { callId, items } = out.calls.claim('stock', 100, rules);
+      const { callId, items } = out.dispatcher.claim('stock', 100, rules);
       if (callId === null) return sent;
       sent.push(...items.map(({ body }) => ('qty' in body ? body.qty : null)));
-      out.calls.settle(
+      out.dispatcher.settle(
         callId,
         items.map(({ changeId }) => ({ changeId, state: 'done' })),
       );
@@ -59,7 +59,7 @@ describe('a count below zero', () => {
       { externalId: 'A11', qty: 5 },
       { externalId: 'A12', qty: -1 },
     ]);
-    const { items } = out.calls.claim('stock', 1, SEND_ALL);
+    const { items } = out.dispatcher.claim('stock', 1, SEND_ALL);
     expect(items).toMatchObject([{ body: { externalId: 'A12', qty: 0 } }]);
   });
 
@@ -98,7 +98,7 @@ describe('a count below zero', () => {
     out.reservations.begin(true);
     order(out, 'o1', 'B1', [['A', 2]]);
     count(-2);
-    out.calls.claim('stock', 1, HOLDING);
+    out.dispatcher.claim('stock', 1, HOLDING);
     out.db.exec(
       "UPDATE _ledger_orders SET takes = 0; UPDATE _orders SET updated_at = '2001'; UPDATE _sweeps SET as_of_seq = 99",
     );
@@ -121,7 +121,7 @@ describe('a stock below zero at the platform', () => {
     const { out, count, send } = shelf(-3);
     count(3);
     const rules = { ...SEND_ALL, lookBelow: 3 };
-    const { toLook } = out.calls.claim('stock', 100, rules);
+    const { toLook } = out.dispatcher.claim('stock', 100, rules);
     expect(toLook).toEqual([{ sku: '10', subsidiaryId: 's1' }]);
     out.looks.note({ sku: '10', subsidiaryId: 's1' }, () => {});
     expect(send(rules)).toEqual([3]);
@@ -134,7 +134,7 @@ describe('a stock below zero at the platform', () => {
     send(HOLDING);
     out.clock.jumpWall(60_000);
     order(out, 'o1', 'B1', [['A', 2]], 'pending', { createdAt: new Date(out.clock.nowMs()).toISOString() });
-    out.calls.catchUp({ holdBack: true });
+    out.dispatcher.catchUp({ holdBack: true });
     expect(stock()).toEqual({ counted_qty: 1, wanted_qty: 0, expected_qty: null });
     expect(send(HOLDING)).toEqual([0]);
     expect(send(HOLDING)).toEqual([]);
@@ -159,7 +159,7 @@ describe('an order line below zero', () => {
       'pending',
       { createdAt: new Date(out.clock.nowMs()).toISOString() },
     );
-    out.calls.catchUp({ holdBack: true });
+    out.dispatcher.catchUp({ holdBack: true });
     expect(stock()).toEqual({ counted_qty: 8, wanted_qty: 6, expected_qty: null });
     expect(send(HOLDING)).toEqual([6]);
     expect(send(HOLDING)).toEqual([]);

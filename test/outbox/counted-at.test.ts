@@ -29,10 +29,10 @@ function shop() {
   const send = () => {
     const sent: unknown[] = [];
     for (;;) {
-      const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+      const { callId, items } = out.dispatcher.claim('stock', 100, HOLDING);
       if (callId === null) return sent;
       sent.push(...items.map(({ body }) => ('qty' in body ? body.qty : null)));
-      out.calls.settle(
+      out.dispatcher.settle(
         callId,
         items.map(({ changeId }) => ({ changeId, state: 'done' })),
       );
@@ -40,7 +40,7 @@ function shop() {
   };
   const hear = (id: string, qty: number) => {
     order(out, id, 'B1', [['A', qty]], 'payment-approved', { createdAt: isoUtc(out.clock.nowMs()) });
-    out.calls.catchUp({ holdBack: true });
+    out.dispatcher.catchUp({ holdBack: true });
   };
   const wanted = () => out.db.prepare('SELECT wanted_qty FROM _stock_ledger').pluck().get();
   return { out, count, send, hear, wanted, wait: (ms: number) => out.clock.jumpWall(ms) };
@@ -144,8 +144,8 @@ describe('a count that says when it was made', () => {
     count(5, 10 * SECOND);
     out.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 50] } }])]);
     out.db.exec("UPDATE integrations SET product_code_pos_b = 'Z'");
-    for (const change of out.decisions.unresolved('needs-read', { limit: 9 })) {
-      out.decisions.retarget(change, out.resolve(change, true));
+    for (const change of out.admin.unresolved('needs-read', { limit: 9 })) {
+      out.admin.retarget(change, out.resolve(change, true));
     }
     expect(out.queries.get(unknown?.changeId ?? 0)).toMatchObject({ state: 'superseded' });
     expect(send()).toEqual([5]);
@@ -160,8 +160,8 @@ it('a count whose product becomes known wins by its time, and its visibility by 
   wait(SECOND);
   count(9, 20 * SECOND, { show: true });
   out.db.exec("UPDATE integrations SET product_code_pos_b = 'Z'");
-  for (const change of out.decisions.unresolved('needs-read', { limit: 9 })) {
-    out.decisions.retarget(change, out.resolve(change, true));
+  for (const change of out.admin.unresolved('needs-read', { limit: 9 })) {
+    out.admin.retarget(change, out.resolve(change, true));
   }
   const waiting = out.db
     .prepare<[], { body: string }>("SELECT body FROM outbox WHERE state = 'pending'")
@@ -195,7 +195,7 @@ describe('a count whose time cannot be used', () => {
       countedAt: null,
       body: { externalId: 'A', qty: 7, counted_at: countedAt },
     });
-    expect(() => out.decisions.retry(report.accepted[0]?.changeId ?? 0)).toThrow('cannot be read');
+    expect(() => out.admin.retry(report.accepted[0]?.changeId ?? 0)).toThrow('cannot be read');
   });
 
   it('by HTTP is one rejected item, and its neighbours are taken', async () => {

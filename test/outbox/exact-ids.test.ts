@@ -110,7 +110,7 @@ it('loses no digit, blank, case or sign of an id from the platform to the mirror
       expect(db.prepare(mirrored).raw().all()).toEqual([[orderId, sku, sku, externalId]]);
 
       out.accept('stock', [{ externalId, qty: 3, subsidiaryExternalId: 'Ñ-01' }]);
-      const { items } = out.calls.claim('stock', 9, SEND_ALL);
+      const { items } = out.dispatcher.claim('stock', 9, SEND_ALL);
       expect(items.map(({ body }) => body)).toEqual([{ externalId, subsidiaryId: '0001', qty: 3 }]);
       expect(out.reservations.acknowledge([orderId], 'http')).toMatchObject([{ orderId, state: 'new' }]);
       expect(db.prepare('SELECT order_id FROM order_acks').pluck().all()).toEqual([orderId]);

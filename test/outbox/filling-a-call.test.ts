@@ -17,7 +17,7 @@ describe('filling a call', () => {
   it('takes in order, at most a hundred, and settles on the way what needs no call', () => {
     const out = swept(MANY.slice(0, 300));
     out.accept('stock', COUNTS.slice(0, 300));
-    const { items, settled } = out.calls.claim('stock', 100, SEND_ALL);
+    const { items, settled } = out.dispatcher.claim('stock', 100, SEND_ALL);
     expect(items.map(({ target }) => target)).toEqual(
       Array.from({ length: 100 }, (_, i) => `sku:${2 * i + 1}@s1`),
     );
@@ -28,8 +28,8 @@ describe('filling a call', () => {
     const out = swept();
     const known = MANY.map((_, i) => ({ externalId: `E${i}`, qty: i % 2 === 0 ? 7 : 1 }));
     out.accept('stock', known);
-    expect(out.calls.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 2_000, items: [] });
-    expect(out.calls.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 500, items: [] });
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 2_000, items: [] });
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 500, items: [] });
   });
 });
 

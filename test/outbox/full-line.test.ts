@@ -66,15 +66,15 @@ it('still takes what is sold out, what another branch has, and a newer value of 
   expect(out.take(['A0', 3], ['A0', 4])).toEqual(['pending', 'pending']);
   expect(out.take(['A5', 0], ['B5', 7])).toEqual(['pending', 'pending']);
   expect(out.take(['A6', 1])).toBeInstanceOf(TillsyncError);
-  const { items } = out.calls.claim('stock', 100, { ...SEND_ALL, skipUnchanged: false });
+  const { items } = out.dispatcher.claim('stock', 100, { ...SEND_ALL, skipUnchanged: false });
   expect(items[0]?.body).toMatchObject({ externalId: 'A5', qty: 0 });
 });
 
 it('has room again for each change that left', () => {
   const out = almostFull(0);
   expect(out.take(['A0', 1])).toBeInstanceOf(TillsyncError);
-  const { callId, items } = out.calls.claim('stock', 1, SEND_ALL);
-  out.calls.settle(callId ?? 0, done(items));
+  const { callId, items } = out.dispatcher.claim('stock', 1, SEND_ALL);
+  out.dispatcher.settle(callId ?? 0, done(items));
   expect(out.take(['A0', 1], ['A1', 1])).toBeInstanceOf(TillsyncError);
   expect(out.take(['A0', 1])).toEqual(['pending']);
 });
@@ -106,8 +106,8 @@ it.each([
     expect(look()).toEqual({ taken: 3, acks: 0, full: 'rate-limited' });
     expect(look()).toEqual({ taken: 0, acks: 0, full: 'rate-limited' });
     const send = () => {
-      const { callId, items } = out.calls.claim('stock', 1, SEND_ALL);
-      out.calls.settle(callId ?? 0, done(items));
+      const { callId, items } = out.dispatcher.claim('stock', 1, SEND_ALL);
+      out.dispatcher.settle(callId ?? 0, done(items));
     };
     send();
     expect(look()).toEqual({ taken: 1, acks: 0, full: 'rate-limited' });

@@ -18,9 +18,9 @@ export function send(
   state: 'done' | 'rejected' | 'retry' = 'done',
   rules = HOLDING,
 ): unknown[] {
-  const { callId, items } = out.calls.claim('stock', 100, rules);
+  const { callId, items } = out.dispatcher.claim('stock', 100, rules);
   const outcomes = items.map(({ changeId }) => ({ changeId, state, message: 'No.' }));
-  if (callId !== null) out.calls.settle(callId, outcomes);
+  if (callId !== null) out.dispatcher.settle(callId, outcomes);
   return items.map(({ body }) => 'qty' in body && body.qty);
 }
 

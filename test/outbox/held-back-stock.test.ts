@@ -4,8 +4,9 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { InboxLoop } from '../../src/outbox/intake/inbox-loop.ts';
 import { OutboxService } from '../../src/outbox/sending/outbox.ts';
@@ -98,16 +99,16 @@ describe('a count that was given up', () => {
 });
 
 describe('what is kept of counts', () => {
-  const moved = () => stores.read(({ calls }) => calls.movedCount);
+  const moved = () => stores.read(({ dispatcher }) => dispatcher.movedCount);
 
   it('is not sent again once the hold-back is switched off', async () => {
     await outbox.submit([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     const { callId, items } = await sender.claim(100);
     await sender.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
     await receive(mirror, sampleNotification(1, { status: 'cancel' }));
-    await stores.write(({ calls }) => calls.catchUp({ holdBack: true }));
+    await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack: true }));
     expect(moved()).toBe(1);
-    await stores.write(({ calls }) => calls.catchUp({ holdBack: false }));
+    await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack: false }));
     expect(moved()).toBe(0);
   });
 });

@@ -22,10 +22,10 @@ describe('a count that nobody can tell the stock of', () => {
       { externalId: 'B', subsidiaryExternalId: 'B1', qty: 5 },
     ];
     const [plain, named] = out.accept('stock', counts);
-    const waiting = out.decisions.unresolved('needs-read', { limit: 9 });
+    const waiting = out.admin.unresolved('needs-read', { limit: 9 });
     expect(waiting).toHaveLength(2);
     out.store.applyRead(TEA, out.store.readMark());
-    for (const each of waiting) out.decisions.retarget(each, out.resolve(each, true));
+    for (const each of waiting) out.admin.retarget(each, out.resolve(each, true));
     expect(out.queries.get(named!.changeId)).toMatchObject({ state: 'rejected' });
     expect(send(out)).toEqual([4]);
     expect(out.queries.get(plain!.changeId)?.state).toBe('done');
@@ -39,7 +39,7 @@ describe('the hold-back', () => {
     expect(send(out, 'rejected')).toEqual([10]);
     order(out, 'o1', 'B1', [['B', 2]]);
     out.reservations.acknowledge(['o1'], 'http');
-    out.decisions.retry(acc!.changeId);
+    out.admin.retry(acc!.changeId);
     expect(send(out)).toEqual([8]);
   });
 
@@ -99,9 +99,9 @@ describe('the hold-back', () => {
     order(out, 'o1', 'B1', [['B', 2]]);
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
     out.reservations.acknowledge(['o1'], 'http');
-    const kept = out.decisions.unresolved('as-is', { limit: 9 });
+    const kept = out.admin.unresolved('as-is', { limit: 9 });
     expect(kept.map((k) => k.changeId)).toEqual([old!.changeId]);
-    for (const k of kept) out.decisions.retarget(k, out.resolve(k));
+    for (const k of kept) out.admin.retarget(k, out.resolve(k));
     expect(send(out)).toEqual([8]);
   });
 

@@ -32,7 +32,7 @@ function count(out: Out, counts: Record<string, number>): void {
 }
 
 function offered(out: Out): Record<string, number> {
-  while (out.calls.catchUp({ holdBack: true }));
+  while (out.dispatcher.catchUp({ holdBack: true }));
   const rows = out.db
     .prepare<[], [string, number]>(
       "SELECT json_extract(address, '$.externalId'), wanted_qty FROM _stock_ledger WHERE subsidiary_id = 's1' ORDER BY 1",
@@ -227,7 +227,7 @@ it('never sells a line that was left out, however late it is counted', () => {
     'dispatched',
   );
   late.sweep([TEA, product('p2', 'Cocoa', [{ sku: '12', stocks: { s1: ['C', 9] } }])]);
-  late.calls.catchUp({ holdBack: true });
+  late.dispatcher.catchUp({ holdBack: true });
   late.clock.jumpWall(HALF_HOUR_MS);
   count(late, { C: 9 });
   expect(offered(late)).toEqual({ C: 5 });
@@ -245,7 +245,7 @@ it('is kept back though the first acknowledgement of the POS turns holding back 
   count(out, { B: 30 });
   acknowledge(out, [2]);
   const rules = { ...HOLDING, holdBack: 'auto' } as const;
-  while (out.calls.catchUp({ holdBack: 'auto' }));
+  while (out.dispatcher.catchUp({ holdBack: 'auto' }));
   out.clock.jumpWall(HALF_HOUR_MS);
   out.accept('stock', [{ externalId: 'B', qty: 30, subsidiaryId: 's1' }]);
   while (send(out, 'done', rules).length > 0);
@@ -304,7 +304,7 @@ it('counts of an order whose store came later', () => {
     ['A', 2],
     ['B', 1],
   ]);
-  while (out.calls.catchUp({ holdBack: true }));
+  while (out.dispatcher.catchUp({ holdBack: true }));
   acknowledge(out, [2]);
   expect(toBook(out)).toEqual(['o1']);
 });

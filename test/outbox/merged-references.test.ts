@@ -21,8 +21,8 @@ function handOver(out: Out, reference: string | null, values: Values, origin = '
 
 function send(out: Out) {
   for (const kind of ['stock', 'product'] as const) {
-    const { callId, items } = out.calls.claim(kind, 100, SEND_ALL);
-    if (callId !== null) out.calls.settle(callId, done(items));
+    const { callId, items } = out.dispatcher.claim(kind, 100, SEND_ALL);
+    if (callId !== null) out.dispatcher.settle(callId, done(items));
   }
 }
 
@@ -63,7 +63,7 @@ it.each<[string, Values[]]>([
   }
   expect(out.queries.list({ limit: 9 })).toMatchObject([{ reference: 'R2', replaced: 2 }]);
   out.clock.jumpWall(400 * 86_400_000);
-  expect(out.decisions.prune(out.clock.nowMs())).toBe(1);
+  expect(out.admin.prune(out.clock.nowMs())).toBe(1);
   expect(found(out, 'R0')).toEqual({ listed: [], settled: [], undone: [], bySql: [] });
   expect(out.db.prepare('SELECT count(*) FROM _merged_references').pluck().get()).toBe(0);
 });

@@ -36,8 +36,8 @@ function shop(ids: Record<string, string | null>) {
   };
   /** Claims a call and lets the platform apply it, as its ids mean it now. Returns how to settle it. */
   const call = () => {
-    while (out.calls.catchUp(HOLDING));
-    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+    while (out.dispatcher.catchUp(HOLDING));
+    const { callId, items } = out.dispatcher.claim('stock', 100, HOLDING);
     const answers = items.map(({ changeId, body }) => {
       const [sku, ...others] = skuOf(body.externalId ?? '');
       if (sku === undefined || others.length > 0)
@@ -45,16 +45,16 @@ function shop(ids: Record<string, string | null>) {
       qty.set(sku, 'qty' in body ? body.qty : Number.NaN);
       return { changeId, state: 'done' as const };
     });
-    return callId === null ? undefined : () => out.calls.settle(callId, answers);
+    return callId === null ? undefined : () => out.dispatcher.settle(callId, answers);
   };
   /** Sends all, and reads the products that changes wait for. */
   const rest = () => {
     for (let round = 0; round < 20; round++) {
       const settle = call();
       settle?.();
-      for (const change of out.decisions.unresolved('needs-read', { limit: 99 }))
-        out.decisions.retarget(change, out.resolve(change, true));
-      if (!settle && out.decisions.countUnresolved('needs-read') === 0) return;
+      for (const change of out.admin.unresolved('needs-read', { limit: 99 }))
+        out.admin.retarget(change, out.resolve(change, true));
+      if (!settle && out.admin.countUnresolved('needs-read') === 0) return;
     }
     throw new Error('It never rests.');
   };
@@ -173,7 +173,7 @@ it('sends a waiting count to what its id means now, and waits for the answer of 
   idOf.set('2', 'Y').set('3', 'X');
   sweep();
   out.restart();
-  while (out.calls.catchUp(HOLDING));
+  while (out.dispatcher.catchUp(HOLDING));
   settle?.();
   rest();
   expect(quantities()).toEqual({ 2: 8, 3: 5 });
@@ -182,7 +182,7 @@ it('sends a waiting count to what its id means now, and waits for the answer of 
 it('takes along when an order was acknowledged, which a count made before cannot contain', () => {
   const { out, swap, rest, buy, countedBefore, quantities } = shop({ 2: 'X-2', 3: 'X-3' });
   buy('o1', 'X-2', 2);
-  out.calls.catchUp(HOLDING);
+  out.dispatcher.catchUp(HOLDING);
   out.clock.jumpWall(60_000);
   out.reservations.acknowledge(['o1'], 'http');
   out.clock.jumpWall(1_000);
@@ -202,7 +202,7 @@ it('waits for the call of the stock that an id means now', () => {
   count('X-3', 7);
   const settle = call();
   swap('2', '3');
-  while (out.calls.catchUp(HOLDING));
+  while (out.dispatcher.catchUp(HOLDING));
   settle?.();
   rest();
   expect(quantities()).toEqual({ 2: 7, 3: 5 });
@@ -217,7 +217,7 @@ it.each(['first', 'second'])(
     count('X-2', 9);
     const second = call();
     swap('2', '3');
-    while (out.calls.catchUp(HOLDING));
+    while (out.dispatcher.catchUp(HOLDING));
     for (const settle of which === 'first' ? [first, second] : [second, first]) {
       settle?.();
       // Nothing of the two stocks leaves before both have answered.
@@ -266,8 +266,8 @@ it('keeps a waiting count apart from one whose product was read after its id mov
   count('X-9', 8);
   idOf.set('2', 'X-9').set('3', 'X-2');
   sweep();
-  for (const change of out.decisions.unresolved('needs-read', { limit: 9 }))
-    out.decisions.retarget(change, out.resolve(change, true));
+  for (const change of out.admin.unresolved('needs-read', { limit: 9 }))
+    out.admin.retarget(change, out.resolve(change, true));
   rest();
   expect(quantities()).toEqual({ 2: 8, 3: 5 });
 });
@@ -379,7 +379,7 @@ it('ends with what was counted by each id, less what orders took by it, whatever
             buy(`o${i}`, each.id, each.pieces);
             taken.set(each.id, (taken.get(each.id) ?? 0) + each.pieces);
           }
-          if (each.do === 'buy') while (out.calls.catchUp(HOLDING));
+          if (each.do === 'buy') while (out.dispatcher.catchUp(HOLDING));
         } else if (each.do === 'map') idOf.has(each.sku) && idOf.set(each.sku, each.id);
         else if (each.do === 'swap') {
           if (!idOf.has(each.a) || !idOf.has(each.b)) continue;
@@ -396,7 +396,7 @@ it('ends with what was counted by each id, less what orders took by it, whatever
         else if (each.do === 'sweep') sweep();
         else if (each.do === 'restart') out.restart();
         else if (each.do === 'settle') settle();
-        else if (each.do === 'follow') while (out.calls.catchUp(HOLDING));
+        else if (each.do === 'follow') while (out.dispatcher.catchUp(HOLDING));
         else if (each.do === 'call') {
           const settleIt = open.length < 3 ? call() : undefined;
           if (settleIt) open.push(settleIt);

@@ -13,11 +13,11 @@ describe('guards', () => {
     const answers = out.accept('stock', [...zeros, { externalId: 'M50', qty: 4 }], { zeroItemsMax: 10 });
     expect(answers.filter((each) => each.state === 'held')).toHaveLength(20);
     expect(answers[0]?.message).toContain('20 stocks');
-    expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
     out.accept('stock', [{ externalId: 'M3', qty: 6 }], { zeroItemsMax: 10 });
     expect(out.queries.counts()).toMatchObject({ held: 19, pending: 1 });
-    expect(out.decisions.release({ guard: 'zero-items' })).toBe(19);
-    expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(20);
+    expect(out.admin.release({ guard: 'zero-items' })).toBe(19);
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL).items).toHaveLength(20);
   });
 
   it('hold a share of a small shop, told with both numbers and what releases and drops', () => {
@@ -30,15 +30,15 @@ describe('guards', () => {
         guards,
       );
     expect(zeros(0, 9).map(({ state }) => state)).toEqual(Array(9).fill('pending'));
-    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
-    out.calls.settle(callId ?? 0, done(items));
+    const { callId, items } = out.dispatcher.claim('stock', 100, SEND_ALL);
+    out.dispatcher.settle(callId ?? 0, done(items));
     const [held] = zeros(9, 10);
     expect(held).toMatchObject({ state: 'held' });
     expect(held?.message).toContain('10 of 20 stocks above zero in branch s1');
     expect(held?.message).toContain('30 % are allowed (guard.zero_share_max)');
     expect(held?.message).toContain('outbox release --guard zero-items');
     const ofGuard = { guard: 'zero-items' } as const;
-    expect(out.decisions.discardStill(out.decisions.idsOf(ofGuard), ofGuard)).toBe(1);
+    expect(out.admin.discardStill(out.admin.idsOf(ofGuard), ofGuard)).toBe(1);
     expect(out.queries.counts()).toMatchObject({ held: 0, pending: 0 });
     out.clock.jumpWall(60_001);
     // Nine zeros are fewer than the ten from which the share is checked.
@@ -65,9 +65,9 @@ describe('guards', () => {
     const guards = { zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
     const zero = (i: number) => out.accept('stock', [{ externalId: `M${i}`, qty: 0 }], guards)[0]?.state;
     expect([zero(0), zero(0), zero(1), zero(1)]).toEqual(['pending', 'pending', 'pending', 'pending']);
-    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 100, SEND_ALL);
     expect(zero(1)).toBe('pending');
-    out.calls.settle(callId ?? 0, done(items));
+    out.dispatcher.settle(callId ?? 0, done(items));
     expect(zero(0)).toBe('pending');
     expect(zero(2)).toBe('held');
     out.clock.jumpWall(60_001);
@@ -81,11 +81,11 @@ describe('guards', () => {
       const zeros = ids.map((id) => ({ externalId: `M${id}`, qty: 0 }));
       return out.accept('stock', zeros, guards).map(({ state, changeId }) => ({ state, changeId }));
     };
-    for (const { changeId } of zero(0, 1, 2)) out.decisions.discard(changeId);
+    for (const { changeId } of zero(0, 1, 2)) out.admin.discard(changeId);
     expect(zero(3)).toMatchObject([{ state: 'pending' }]);
-    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 100, SEND_ALL);
     const refused = items.map(({ changeId }) => ({ changeId, state: 'rejected' as const, message: 'no' }));
-    out.calls.settle(callId ?? 0, refused);
+    out.dispatcher.settle(callId ?? 0, refused);
     expect(zero(4, 5)).toMatchObject([{ state: 'pending' }, { state: 'pending' }]);
     expect(zero(6)).toMatchObject([{ state: 'held' }]);
   });
@@ -109,10 +109,10 @@ describe('guards', () => {
     const early = [1, 2, 3].map((i) => ({ externalId: `M${i}`, qty: 0 }));
     const answers = out.accept('stock', [...ofTill, ...early, { externalId: 'M0', qty: 0 }], guards);
     expect(answers.map(({ state }) => state)).toEqual(Array(13).fill('pending'));
-    expect(out.calls.claim('stock', 100, SEND_ALL).items).toMatchObject([{ body: { qty: 0 } }]);
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL).items).toMatchObject([{ body: { qty: 0 } }]);
     out.sweep(many.slice(0, 9));
-    for (const each of out.decisions.unresolved('needs-read', { limit: 99 }))
-      out.decisions.retarget(each, out.resolve(each, true));
+    for (const each of out.admin.unresolved('needs-read', { limit: 99 }))
+      out.admin.retarget(each, out.resolve(each, true));
     expect(out.queries.counts()).toMatchObject({ sending: 1, pending: 1, held: 2, rejected: 9 });
     expect(out.queries.list({ state: 'held', limit: 9 })[0]?.message).toContain('3 stocks would go to zero');
   });
@@ -126,18 +126,18 @@ describe('guards', () => {
     expect(early).toMatchObject([{ state: 'pending' }, { state: 'pending' }]);
     out.sweep([TEA]);
     const [newer] = out.accept('product', [{ externalId: 'B', price: 2100 }]);
-    for (const each of out.decisions.unresolved('as-is', { limit: 9 }))
-      out.decisions.retarget(each, out.resolve(each));
+    for (const each of out.admin.unresolved('as-is', { limit: 9 }))
+      out.admin.retarget(each, out.resolve(each));
     expect(out.queries.list({ state: 'held', limit: 9 })).toMatchObject([
       { target: 'sku:10', heldGuard: 'price-factor', body: { sku: 10, price: 100_000 } },
     ]);
     expect(out.queries.get(early[0]!.changeId)?.message).toContain('from 1000 to 100000');
-    const { callId, items } = out.calls.claim('product', 9, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('product', 9, SEND_ALL);
     expect(items.map(({ body }) => body)).toEqual([{ sku: 11, price: 2100, name: 'x' }]);
-    out.calls.settle(callId ?? 0, done(items));
+    out.dispatcher.settle(callId ?? 0, done(items));
     expect(out.queries.follow(newer!.changeId)?.changeId).toBe(early[1]!.changeId);
-    out.decisions.release({ changeId: early[0]!.changeId });
-    expect(out.calls.claim('product', 9, SEND_ALL).items).toMatchObject([{ body: { price: 100_000 } }]);
+    out.admin.release({ changeId: early[0]!.changeId });
+    expect(out.dispatcher.claim('product', 9, SEND_ALL).items).toMatchObject([{ body: { price: 100_000 } }]);
   });
 
   it('hold a price beyond its factor beside what waits, until it is dropped or overruled', () => {
@@ -149,8 +149,8 @@ describe('guards', () => {
     expect(out.queries.list({ state: 'waiting', limit: 1 })).toMatchObject([{ heldGuard: null }]);
     out.accept('product', [{ sku: 10, price: 1200 }], { priceFactorMax: 2 });
     expect(out.queries.get(held?.changeId ?? 0)?.body).toEqual({ sku: 10, name: 'x' });
-    out.decisions.release({ changeId: held?.changeId ?? 0 });
-    expect(out.calls.claim('product', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
+    out.admin.release({ changeId: held?.changeId ?? 0 });
+    expect(out.dispatcher.claim('product', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
       { sku: 10, price: 1200, name: 'x' },
     ]);
     expect(out.queries.list({ state: 'waiting', limit: 9 })).toMatchObject([{ state: 'sending' }]);
@@ -171,8 +171,8 @@ describe('what was refused', () => {
     expect(out.queries.get(first)).toMatchObject({ state: 'superseded', supersededBy: second });
 
     const send = (kind: 'stock' | 'product', state: 'done' | 'rejected') => {
-      const { callId, items } = out.calls.claim(kind, 9, SEND_ALL);
-      out.calls.settle(
+      const { callId, items } = out.dispatcher.claim(kind, 9, SEND_ALL);
+      out.dispatcher.settle(
         callId ?? 0,
         items.map(({ changeId }) => ({ changeId, state, message: 'no' })),
       );
@@ -198,23 +198,23 @@ describe('what was refused and what was not', () => {
   it('ends when the platform turns out to have a newer value already', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
-    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 9, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.calls.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.dispatcher.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
     out.sweep([TEA]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.calls.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1 });
+    expect(out.dispatcher.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1 });
     expect(out.queries.counts().rejected).toBe(0);
   });
 
   it('is not hidden by an older change that arrives later', () => {
     const out = outgoing();
     out.accept('stock', [{ externalId: 'E', qty: 1 }]);
-    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 9, SEND_ALL);
     out.sweep([product('p2', 'Coffee', [{ sku: '11', stocks: { s1: ['E', 1], s2: ['E', 1] } }])]);
     const [refused] = out.accept('stock', [{ externalId: 'E', qty: 2 }]);
     expect(refused?.state).toBe('rejected');
-    out.calls.settle(callId ?? 0, done(items));
+    out.dispatcher.settle(callId ?? 0, done(items));
     expect(out.queries.get(refused?.changeId ?? 0)?.state).toBe('rejected');
   });
 });
@@ -229,8 +229,8 @@ describe("a person's decisions", () => {
       return out.intake.accept([{ kind: 'product', change }], options)[0]?.changeId ?? 0;
     });
     expect(out.queries.counts().held).toBe(2);
-    expect(out.decisions.release({ guard: null })).toBe(1);
-    const { items } = out.calls.claim('product', 9, SEND_ALL);
+    expect(out.admin.release({ guard: null })).toBe(1);
+    const { items } = out.dispatcher.claim('product', 9, SEND_ALL);
     expect(items).toHaveLength(1);
     expect(held.map((changeId) => out.queries.get(changeId)?.state).sort()).toEqual([
       'sending',
@@ -241,16 +241,16 @@ describe("a person's decisions", () => {
   it('do not let go by a retry what a guard holds', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 4, show: true }]);
-    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 9, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.calls.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.dispatcher.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
     const guards = { zeroItemsMax: 1 };
     const zeros = [
       { externalId: 'B', qty: 0 },
       { externalId: 'A', subsidiaryId: 's1', qty: 0 },
     ];
     expect(out.accept('stock', zeros, guards).map(({ state }) => state)).toEqual(['held', 'held']);
-    const failure = catchError(() => out.decisions.retry(changeId));
+    const failure = catchError(() => out.admin.retry(changeId));
     expect(hasCode(failure, 'conflict') && failure.message).toContain('older than change');
     expect(out.queries.counts()).toMatchObject({ held: 2, pending: 0 });
   });
@@ -260,17 +260,19 @@ describe("a person's decisions", () => {
     out.sweep([TEA]);
     const [rejected] = out.accept('stock', [{ externalId: 'A', qty: 1 }]);
     const id = rejected?.changeId ?? 0;
-    expect(out.decisions.retry(id)).toMatchObject({ state: 'rejected' });
+    expect(out.admin.retry(id)).toMatchObject({ state: 'rejected' });
     const [again] = out.queries.list({ state: 'rejected', limit: 1 });
     out.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }])]);
-    const retried = out.decisions.retry(again?.changeId ?? 0);
+    const retried = out.admin.retry(again?.changeId ?? 0);
     expect(retried).toMatchObject({ state: 'pending' });
     expect(out.queries.follow(id)).toMatchObject({ changeId: retried.changeId });
 
-    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
-    out.calls.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'rejected', message: 'no' }]);
+    const { callId, items } = out.dispatcher.claim('stock', 9, SEND_ALL);
+    out.dispatcher.settle(callId ?? 0, [
+      { changeId: items[0]?.changeId ?? 0, state: 'rejected', message: 'no' },
+    ]);
     out.accept('stock', [{ externalId: 'A', qty: 2 }]);
-    const failure = catchError(() => out.decisions.retry(retried.changeId));
+    const failure = catchError(() => out.admin.retry(retried.changeId));
     expect(hasCode(failure, 'conflict') && failure.message).toContain('older than change');
   });
 
@@ -284,11 +286,11 @@ describe("a person's decisions", () => {
     ];
     const out = swept(shelves('X-2', 'X-3'));
     out.accept('stock', [{ ...name, qty: 5 }]);
-    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 100, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.calls.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'No.' }]);
+    out.dispatcher.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'No.' }]);
     out.sweep(shelves('X-3', 'X-2'));
-    const again = out.queries.get(out.decisions.retry(changeId).changeId);
+    const again = out.queries.get(out.admin.retry(changeId).changeId);
     expect(again).toMatchObject({
       target: `sku:${sku}@s1`,
       body: { externalId: sku === '2' ? 'X-3' : 'X-2', qty: 5 },
@@ -299,12 +301,12 @@ describe("a person's decisions", () => {
     const out = swept();
     const send = (kind: 'stock' | 'product', change: object, state: 'done' | 'rejected') => {
       const [taken] = out.accept(kind, [change as never]);
-      const { callId, items } = out.calls.claim(kind, 9, SEND_ALL);
+      const { callId, items } = out.dispatcher.claim(kind, 9, SEND_ALL);
       const ends = items.map(({ changeId }) => ({ changeId, state, message: 'no' }));
-      out.calls.settle(callId ?? 0, ends);
+      out.dispatcher.settle(callId ?? 0, ends);
       return taken?.changeId ?? 0;
     };
-    const retry = (id: number) => out.decisions.retry(id).changeId ?? 0;
+    const retry = (id: number) => out.admin.retry(id).changeId ?? 0;
     const older = send('product', { sku: 10, price: 7, name: 'x' }, 'rejected');
     send('product', { sku: 10, price: 8 }, 'done');
     expect(out.queries.get(retry(older))).toMatchObject({ state: 'pending', body: { sku: 10, name: 'x' } });
@@ -328,7 +330,7 @@ describe("a person's decisions", () => {
     const out = swept();
     const [unreadable] = out.accept('stock', [{ externalId: 'B', qty: -1e300 }]);
     expect(unreadable).toMatchObject({ state: 'rejected' });
-    const failure = catchError(() => out.decisions.retry(unreadable?.changeId ?? 0));
+    const failure = catchError(() => out.admin.retry(unreadable?.changeId ?? 0));
     expect(hasCode(failure, 'conflict') && failure.message).toContain('cannot be read; hand it over again');
     expect(out.queries.counts()).toMatchObject({ rejected: 1, pending: 0 });
   });
@@ -336,22 +338,22 @@ describe("a person's decisions", () => {
   it('cannot drop what is under way, nor decide on what is not there', () => {
     const out = swept();
     const [change] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);
-    out.calls.claim('stock', 9, SEND_ALL);
+    out.dispatcher.claim('stock', 9, SEND_ALL);
     expect(
       hasCode(
-        catchError(() => out.decisions.discard(change?.changeId ?? 0)),
+        catchError(() => out.admin.discard(change?.changeId ?? 0)),
         'conflict',
       ),
     ).toBe(true);
     expect(
       hasCode(
-        catchError(() => out.decisions.discard(99)),
+        catchError(() => out.admin.discard(99)),
         'not-found',
       ),
     ).toBe(true);
     expect(
       hasCode(
-        catchError(() => out.decisions.release({ changeId: change?.changeId ?? 0 })),
+        catchError(() => out.admin.release({ changeId: change?.changeId ?? 0 })),
         'conflict',
       ),
     ).toBe(true);
@@ -376,13 +378,13 @@ describe('an older change whose stock or product has a newer one under another i
         ?.changeId ?? 0;
     const found = () => {
       out.store.applyRead(LABELLED, out.store.readMark());
-      for (const each of out.decisions.unresolved('needs-read', { limit: 9 }))
-        out.decisions.retarget(each, out.resolve(each, true));
+      for (const each of out.admin.unresolved('needs-read', { limit: 9 }))
+        out.admin.retarget(each, out.resolve(each, true));
     };
     const send = (kind: 'stock' | 'product', state: 'done' | 'rejected' = 'done') => {
-      const { callId, items } = out.calls.claim(kind, 9, ALWAYS);
+      const { callId, items } = out.dispatcher.claim(kind, 9, ALWAYS);
       const answers = items.map(({ changeId }) => ({ changeId, state, message: 'no' }));
-      if (callId !== null) out.calls.settle(callId, answers);
+      if (callId !== null) out.dispatcher.settle(callId, answers);
       return items.map(({ body }) => ('qty' in body ? body.qty : 'price' in body ? body.price : undefined));
     };
     const calls = () => out.db.prepare('SELECT call_id FROM _stock_counts').pluck().all();
@@ -396,7 +398,7 @@ describe('an older change whose stock or product has a newer one under another i
     shop.found();
     expect(shop.queries.get(held)).toMatchObject({ state: 'superseded' });
     expect(shop.send('stock')).toEqual([7]);
-    expect(shop.decisions.release({ guard: 'missing-share' })).toBe(0);
+    expect(shop.admin.release({ guard: 'missing-share' })).toBe(0);
     expect(shop.send('stock')).toEqual([]);
   });
 
@@ -420,7 +422,7 @@ describe('an older change whose stock or product has a newer one under another i
     shop.accept('product', [{ externalId: 'B9', price: 2100 }]);
     shop.found();
     expect(shop.send('product')).toEqual([2100]);
-    shop.decisions.release({ guard: 'price-factor' });
+    shop.admin.release({ guard: 'price-factor' });
     expect(shop.send('product')).toEqual([]);
     expect(shop.queries.get(held?.changeId ?? 0)).toMatchObject({ state: 'superseded' });
   });
@@ -431,7 +433,7 @@ describe('an older change whose stock or product has a newer one under another i
     const [newer] = shop.accept('stock', [{ externalId: 'B', qty: 7 }]);
     shop.found();
     expect(shop.send('stock')).toEqual([7]);
-    expect(shop.decisions.release({ guard: 'missing-share' })).toBe(0);
+    expect(shop.admin.release({ guard: 'missing-share' })).toBe(0);
     expect(shop.queries.get(held)).toMatchObject({ state: 'superseded', supersededBy: newer?.changeId });
     expect(shop.send('stock')).toEqual([]);
   });
@@ -451,9 +453,9 @@ describe('an older change whose stock or product has a newer one under another i
     shop.held({ externalId: 'B9', qty: 12 });
     shop.accept('stock', [{ externalId: 'B', qty: 7 }]);
     shop.send('stock');
-    expect(shop.decisions.prune(shop.clock.nowMs() + 1)).toBe(1);
+    expect(shop.admin.prune(shop.clock.nowMs() + 1)).toBe(1);
     shop.found();
-    expect(shop.decisions.release({ guard: 'missing-share' })).toBe(1);
+    expect(shop.admin.release({ guard: 'missing-share' })).toBe(1);
     expect(shop.send('stock')).toEqual([7]);
     expect(shop.underWay()).toEqual([null]);
     shop.accept('stock', [{ externalId: 'B9', qty: 4 }]);

@@ -105,8 +105,8 @@ export function outgoing(
 
   /** Makes the objects that a process creates when it starts. */
   const parts = () => {
-    const { intake, calls, decisions, queries, reservations, inbox, safety, differences, looks } = open();
-    return { intake, calls, decisions, queries, reservations, inbox, safety, differences, looks };
+    const { intake, dispatcher, admin, queries, reservations, inbox, safety, differences, looks } = open();
+    return { intake, dispatcher, admin, queries, reservations, inbox, safety, differences, looks };
   };
 
   const out = {

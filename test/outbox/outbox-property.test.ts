@@ -140,13 +140,13 @@ it('leaves the platform with the last accepted value of every field, whatever ha
 
       const resolveAll = () => {
         for (const basis of ['as-is', 'needs-read'] as const) {
-          for (const kept of out.decisions.unresolved(basis, { limit: 100 })) {
-            out.decisions.retarget(kept, out.resolve(kept));
+          for (const kept of out.admin.unresolved(basis, { limit: 100 })) {
+            out.admin.retarget(kept, out.resolve(kept));
           }
         }
       };
       const claim = (of: ChangeKind, max: number) => {
-        const claimed = out.calls.claim(of, max, rules);
+        const claimed = out.dispatcher.claim(of, max, rules);
         if (claimed.callId !== null) underWay.push({ ...claimed, kind: of, sent: false });
         return claimed;
       };
@@ -154,7 +154,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
         if (applied && !call.sent) for (const item of call.items) platform.take(item.body);
         underWay = underWay.filter((other) => other !== call);
         const state: Answer['state'] = applied && answered ? 'done' : 'retry';
-        out.calls.settle(
+        out.dispatcher.settle(
           call.callId ?? 0,
           call.items.map(({ changeId }) => ({ changeId, state })),
         );
@@ -174,7 +174,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
           resolveAll();
         } else if (each === 'crash') {
           underWay = [];
-          out.calls.reclaim();
+          out.dispatcher.reclaim();
         } else if ('claim' in each) {
           // Like the sender, the test resolves targets first and has at most one call per endpoint under way.
           resolveAll();

@@ -9,21 +9,21 @@ it('forgets what is done with, and keeps what was rejected until a person decide
   out.sweep([product('p1', 'Tea', [{ sku: '11', price: 2000, stocks: { s1: ['B', 3] } }])]);
   const [dropped] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);
   const [rejected] = out.accept('stock', [{ externalId: 'B', qty: -1e300 }]);
-  out.decisions.discard(dropped?.changeId ?? 0);
+  out.admin.discard(dropped?.changeId ?? 0);
   expect(rejected?.state).toBe('rejected');
   out.clock.jumpWall(400 * 86_400_000);
-  expect(out.decisions.prune(out.clock.nowMs())).toBe(1);
+  expect(out.admin.prune(out.clock.nowMs())).toBe(1);
   expect(out.queries.list({ limit: 9 }).map(({ changeId }) => changeId)).toEqual([rejected?.changeId]);
-  out.decisions.discard(rejected?.changeId ?? 0);
+  out.admin.discard(rejected?.changeId ?? 0);
   out.clock.jumpWall(1_000);
-  expect(out.decisions.prune(out.clock.nowMs())).toBe(1);
+  expect(out.admin.prune(out.clock.nowMs())).toBe(1);
 });
 
 it('goes on while there are orders to be forgotten', async () => {
   const out = outgoing();
   out.reservations.begin(true);
   for (let i = 0; i < 251; i++) order(out, `o${i}`, 'B1', [], 'cancel');
-  while (out.calls.catchUp({ holdBack: true }));
+  while (out.dispatcher.catchUp({ holdBack: true }));
   out.sweep([]);
   class Pruning extends OutboxMaintenance {
     override prune = () => super.prune();

@@ -42,9 +42,9 @@ describe('taking changes in', () => {
   it('never gives a change id twice', () => {
     const out = swept();
     const [a] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);
-    out.decisions.discard(a?.changeId ?? 0);
+    out.admin.discard(a?.changeId ?? 0);
     out.clock.jumpWall(10_000);
-    expect(out.decisions.prune(out.clock.nowMs())).toBe(1);
+    expect(out.admin.prune(out.clock.nowMs())).toBe(1);
     const [b] = out.accept('stock', [{ externalId: 'B', qty: 2 }]);
     expect(b?.changeId).toBeGreaterThan(a?.changeId ?? 0);
   });
@@ -57,11 +57,11 @@ describe('taking changes out', () => {
       'stock',
       many.map((_, i) => ({ externalId: `M${i}`, qty: i === 200 ? 0 : 5 })),
     );
-    const claim = out.calls.claim('stock', 100, SEND_ALL);
+    const claim = out.dispatcher.claim('stock', 100, SEND_ALL);
     expect(claim.items).toHaveLength(100);
     expect(claim.items[0]?.body).toEqual({ externalId: 'M200', qty: 0 });
     expect(claim.items[1]?.body).toEqual({ externalId: 'M0', qty: 5 });
-    expect(out.calls.outlook('stock', SEND_ALL)).toEqual({ waiting: 150, urgent: false });
+    expect(out.dispatcher.outlook('stock', SEND_ALL)).toEqual({ waiting: 150, urgent: false });
   });
 
   it('settles what the platform has already without a call', () => {
@@ -70,31 +70,31 @@ describe('taking changes out', () => {
       { externalId: 'B', qty: 3 },
       { externalId: 'A', qty: 8, subsidiaryId: 's1' },
     ]);
-    const claim = out.calls.claim('stock', 100, SEND_ALL);
+    const claim = out.dispatcher.claim('stock', 100, SEND_ALL);
     expect(claim).toMatchObject({
       settled: 1,
       items: [{ body: { externalId: 'A', qty: 8, subsidiaryId: 's1' } }],
     });
     out.accept('product', [{ sku: 10, price: 1000, name: 'Tea', show: true }]);
-    expect(out.calls.claim('product', 100, SEND_ALL)).toMatchObject({ callId: null, settled: 1 });
+    expect(out.dispatcher.claim('product', 100, SEND_ALL)).toMatchObject({ callId: null, settled: 1 });
     out.accept('product', [{ sku: 10, price: 1000, description: '' }]);
-    expect(out.calls.claim('product', 100, SEND_ALL).items).toHaveLength(1);
+    expect(out.dispatcher.claim('product', 100, SEND_ALL).items).toHaveLength(1);
   });
 
   it('does not take the mirror for the platform after an order or a lost answer', () => {
     const out = swept();
     order(out, 'o1', 'B1', [['B', 1]]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    const first = out.calls.claim('stock', 100, SEND_ALL);
+    const first = out.dispatcher.claim('stock', 100, SEND_ALL);
     expect(first.items).toHaveLength(1);
-    out.calls.settle(first.callId ?? 0, done(first.items));
+    out.dispatcher.settle(first.callId ?? 0, done(first.items));
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.calls.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
     out.accept('stock', [{ externalId: 'B', qty: 4 }]);
-    const lost = out.calls.claim('stock', 100, SEND_ALL);
-    out.calls.settle(lost.callId ?? 0, [{ changeId: lost.items[0]?.changeId ?? 0, state: 'retry' }]);
+    const lost = out.dispatcher.claim('stock', 100, SEND_ALL);
+    out.dispatcher.settle(lost.callId ?? 0, [{ changeId: lost.items[0]?.changeId ?? 0, state: 'retry' }]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.calls.claim('stock', 100, SEND_ALL).items[0]?.body).toEqual({ externalId: 'B', qty: 3 });
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL).items[0]?.body).toEqual({ externalId: 'B', qty: 3 });
   });
 
   it('does not take the mirror for the platform after an order that names the product by another id', () => {
@@ -102,36 +102,38 @@ describe('taking changes out', () => {
     out.db.prepare("UPDATE integrations SET product_code_pos_b = 'CODE-B' WHERE sku = '11'").run();
     order(out, 'o1', 'B1', [['CODE-B', 1]]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
   });
 
   it('does not take the mirror for the platform after a call that was under way when the process died', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
-    out.calls.claim('stock', 100, SEND_ALL);
+    out.dispatcher.claim('stock', 100, SEND_ALL);
     out.restart();
-    expect(out.calls.reclaim()).toBe(1);
+    expect(out.dispatcher.reclaim()).toBe(1);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.calls.claim('stock', 100, SEND_ALL).items).toMatchObject([{ body: { qty: 3 } }]);
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL).items).toMatchObject([{ body: { qty: 3 } }]);
   });
 
   it('sends all where nothing is to be skipped, and whether a product shows by itself', () => {
     const out = swept();
     out.accept('product', [{ sku: 10, price: 1000 }]);
-    expect(out.calls.claim('product', 9, { ...SEND_ALL, skipUnchanged: false }).items).toHaveLength(1);
+    expect(out.dispatcher.claim('product', 9, { ...SEND_ALL, skipUnchanged: false }).items).toHaveLength(1);
     out.accept('stock', [{ externalId: 'B', qty: 3, show: false }]);
-    expect(out.calls.claim('stock', 9, SEND_ALL).items).toMatchObject([{ body: { qty: 3, show: false } }]);
+    expect(out.dispatcher.claim('stock', 9, SEND_ALL).items).toMatchObject([
+      { body: { qty: 3, show: false } },
+    ]);
   });
 
   it('never has one product under way twice', () => {
     const out = swept();
     out.accept('product', [{ sku: 10, name: 'x' }]);
-    expect(out.calls.claim('product', 1, SEND_ALL).items).toHaveLength(1);
+    expect(out.dispatcher.claim('product', 1, SEND_ALL).items).toHaveLength(1);
     out.accept('product', [
       { sku: 11, name: 'y' },
       { sku: 10, price: 7 },
     ]);
-    expect(out.calls.claim('product', 100, SEND_ALL).items).toEqual([]);
+    expect(out.dispatcher.claim('product', 100, SEND_ALL).items).toEqual([]);
   });
 
   it('keeps changes that the mirror cannot place waiting, or sends them by their own words', () => {
@@ -140,8 +142,8 @@ describe('taking changes out', () => {
       { externalId: 'Z', qty: 1 },
       { sku: 5, qty: 1 },
     ]);
-    expect(out.calls.claim('stock', 9, { ...SEND_ALL, sendAsIs: false }).items).toEqual([]);
-    expect(out.calls.claim('stock', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
+    expect(out.dispatcher.claim('stock', 9, { ...SEND_ALL, sendAsIs: false }).items).toEqual([]);
+    expect(out.dispatcher.claim('stock', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
       { externalId: 'Z', qty: 1 },
     ]);
     expect(out.queries.counts()).toMatchObject({ needsRead: 1, sending: 1 });
@@ -155,9 +157,9 @@ describe('settling', () => {
       { externalId: 'B', qty: 8 },
       { externalId: 'A', qty: 9, show: false, subsidiaryId: 's1' },
     ]);
-    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 100, SEND_ALL);
     const [a, b] = items;
-    const report = out.calls.settle(callId ?? 0, [
+    const report = out.dispatcher.settle(callId ?? 0, [
       { changeId: a?.changeId ?? 0, state: 'rejected', message: 'no stock here' },
       { changeId: b?.changeId ?? 0, state: 'done' },
     ]);
@@ -180,12 +182,12 @@ describe('settling', () => {
     // The platform has this value already, so it is never sent.
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     out.accept('product', [{ sku: 10, price: 7 }]);
-    out.calls.claim('stock', 9, SEND_ALL);
+    out.dispatcher.claim('stock', 9, SEND_ALL);
     const settled = (change: object, state: 'done' | 'rejected' | 'retry', message?: string) => {
       out.accept('stock', [change as never]);
-      const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
+      const { callId, items } = out.dispatcher.claim('stock', 9, SEND_ALL);
       const changeId = items[0]?.changeId ?? 0;
-      out.calls.settle(callId ?? 0, [{ changeId, state, ...(message && { message }) }]);
+      out.dispatcher.settle(callId ?? 0, [{ changeId, state, ...(message && { message }) }]);
       return changeId;
     };
     expect(out.queries.lastSent('stock').takenAt).toBeNull();
@@ -205,57 +207,59 @@ describe('settling', () => {
     const out = swept();
     const known = { externalId: 'B', qty: 3 };
     out.accept('stock', [{ ...known, qty: 8 }]);
-    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 100, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.calls.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.dispatcher.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
     out.accept('stock', [known]);
-    expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+    expect(out.dispatcher.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
   });
 
   it('ignores a late answer to a call that was reclaimed', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
-    const first = out.calls.claim('stock', 100, SEND_ALL);
-    expect(out.calls.reclaim()).toBe(1);
-    const second = out.calls.claim('stock', 100, SEND_ALL);
+    const first = out.dispatcher.claim('stock', 100, SEND_ALL);
+    expect(out.dispatcher.reclaim()).toBe(1);
+    const second = out.dispatcher.claim('stock', 100, SEND_ALL);
     expect(second.items[0]).toMatchObject({ attempts: 1 });
-    expect(out.calls.settle(first.callId ?? 0, done(first.items))).toMatchObject({
+    expect(out.dispatcher.settle(first.callId ?? 0, done(first.items))).toMatchObject({
       ignored: 1,
       done: 0,
     });
-    expect(out.calls.settle(second.callId ?? 0, done(second.items))).toMatchObject({ done: 1 });
+    expect(out.dispatcher.settle(second.callId ?? 0, done(second.items))).toMatchObject({ done: 1 });
   });
 
   it('puts a failed change back in line beside one for its product that a guard holds', () => {
     const out = swept();
     const [first] = out.accept('product', [{ sku: 10, name: 'x' }]);
-    const { callId } = out.calls.claim('product', 9, SEND_ALL);
+    const { callId } = out.dispatcher.claim('product', 9, SEND_ALL);
     const [held] = out.accept('product', [{ sku: 11, price: 1, name: 'y' }], { priceFactorMax: 2 });
     expect(held?.state).toBe('held');
     const changeId = first?.changeId ?? 0;
-    out.calls.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
-    expect(out.calls.claim('product', 9, SEND_ALL).items).toMatchObject([{ body: { sku: 10, name: 'x' } }]);
+    out.dispatcher.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
+    expect(out.dispatcher.claim('product', 9, SEND_ALL).items).toMatchObject([
+      { body: { sku: 10, name: 'x' } },
+    ]);
   });
 
   it('knows again after a reading of the catalogue what an answer that was lost left open', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
-    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('stock', 9, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.calls.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
-    out.decisions.discard(changeId);
+    out.dispatcher.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
+    out.admin.discard(changeId);
     out.sweep([TEA]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.calls.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
+    expect(out.dispatcher.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
   });
 
   it('puts a failed change under a newer one, and says which', () => {
     const out = swept();
     out.accept('product', [{ sku: 10, price: 5, name: 'x' }]);
-    const { callId, items } = out.calls.claim('product', 100, SEND_ALL);
+    const { callId, items } = out.dispatcher.claim('product', 100, SEND_ALL);
     const [newer] = out.accept('product', [{ sku: 10, price: 6 }]);
     const changeId = items[0]?.changeId ?? 0;
-    expect(out.calls.settle(callId ?? 0, [{ changeId, state: 'retry' }])).toMatchObject({
+    expect(out.dispatcher.settle(callId ?? 0, [{ changeId, state: 'retry' }])).toMatchObject({
       superseded: 1,
     });
     expect(out.queries.get(changeId)).toMatchObject({ state: 'superseded', supersededBy: newer?.changeId });

@@ -4,10 +4,10 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { sqlOf } from '../../src/db/sqlite.ts';
 import { channelOf } from '../../src/orders/merging/placed-lines.ts';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
 import { benchEntry } from '../bench/mirror-samples.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';
 
@@ -79,7 +79,7 @@ it('tells by its branch which of several articles an id is, once the ledger has 
   out.reservations.begin(true);
   for (const id of ['o1', 'o2', 'o3'])
     order(out, id, id === 'o1' ? 'B1' : id === 'o2' ? 'B2' : '?', [['1', 2]]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   expect(lines(out)).toEqual([['41', 'p4', 'external_id']]);
   expect(lines(out, 'o2')).toEqual([['51', 'p5', 'external_id']]);
   expect(lines(out, 'o3')).toEqual([NONE]);
@@ -88,27 +88,27 @@ it('tells by its branch which of several articles an id is, once the ledger has 
 it('places a line later, when a product in the mirror gets the id of the line', () => {
   const out = outgoing();
   out.sweep([TEA]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   order(out, 'o1', 'B1', [['A-late', 1]]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   expect(lines(out)).toEqual([NONE]);
   out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['A-late', 9], s2: ['E-11', 9] } }])]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   expect(lines(out)).toEqual([['11', 'p1', 'external_id']]);
 });
 
 it('places a line later, when its product comes into the mirror, and keeps it when the product goes', () => {
   const out = outgoing();
   out.sweep([PIZZA]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   order(out, 'o1', 'B1', [
     ['A-11', 1, 'Tea'],
     [null, 1, 'Pizza'],
   ]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   expect(lines(out)).toEqual([NONE, ['21', 'p2', 'name']]);
   out.sweep([PIZZA, TEA]);
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   expect(lines(out)).toEqual([
     ['11', 'p1', 'external_id'],
     ['21', 'p2', 'name'],
@@ -124,7 +124,7 @@ it('places a line later, when its product comes into the mirror, and keeps it wh
     ],
     'ready',
   );
-  out.calls.catchUp({ holdBack: true });
+  out.dispatcher.catchUp({ holdBack: true });
   expect(lines(out)).toEqual([
     ['11', 'p1', 'external_id'],
     ['21', 'p2', 'name'],

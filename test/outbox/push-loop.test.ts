@@ -98,7 +98,7 @@ function setUp(how: { lingerMs?: number; numbers?: readonly number[] } = {}) {
       .all(JSON.stringify(states));
   const waiting = () => changes('pending', 'sending');
   const dropAll = () => {
-    for (const changeId of waiting()) out.decisions.discard(changeId);
+    for (const changeId of waiting()) out.admin.discard(changeId);
   };
   const controller = new AbortController();
   const ended = loop.run(controller.signal);

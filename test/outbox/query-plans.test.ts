@@ -32,20 +32,20 @@ it('nothing that runs with each order or change reads the catalogue, the orders 
     { externalId: 'unknown', price: 3 },
   ];
   for (const each of changes) out.accept('product', [each]);
-  const { callId, items } = out.calls.claim('product', 9, SEND_ALL);
+  const { callId, items } = out.dispatcher.claim('product', 9, SEND_ALL);
   out.accept('product', [{ externalId: 'B', name: 'Green' }]);
   const answers = items.map(({ changeId }) => ({ changeId, state: 'retry' as const }));
-  out.calls.settle(callId ?? 0, answers);
-  out.calls.claim('product', 9, SEND_ALL);
-  out.calls.reclaim();
-  out.decisions.unresolved('needs-read', { limit: 9 });
-  out.decisions.prune(0);
+  out.dispatcher.settle(callId ?? 0, answers);
+  out.dispatcher.claim('product', 9, SEND_ALL);
+  out.dispatcher.reclaim();
+  out.admin.unresolved('needs-read', { limit: 9 });
+  out.admin.prune(0);
   out.accept('stock', [{ externalId: 'later', qty: 3 }]);
-  for (const each of out.decisions.unresolved('needs-read', { limit: 9 })) {
-    out.decisions.retarget(each, out.resolve({ kind: 'stock', change: { externalId: 'B', qty: 3 } }));
+  for (const each of out.admin.unresolved('needs-read', { limit: 9 })) {
+    out.admin.retarget(each, out.resolve({ kind: 'stock', change: { externalId: 'B', qty: 3 } }));
   }
   const [unwanted] = out.accept('stock', [{ externalId: 'B', qty: 4 }]);
-  out.decisions.discard(unwanted?.changeId ?? 0);
+  out.admin.discard(unwanted?.changeId ?? 0);
   out.reservations.collect();
   const statements = [...new Set(prepare.mock.calls.map(([sql]) => sql))];
   prepare.mockRestore();

@@ -25,12 +25,12 @@ const count = (out: ReturnType<typeof outgoing>, qty: number) =>
 
 /** Claims the next call without hold-back, settles it, and returns its quantities. */
 function sendOff(
-  out: Pick<ReturnType<typeof outgoing>, 'calls'>,
+  out: Pick<ReturnType<typeof outgoing>, 'dispatcher'>,
   state: 'done' | 'retry' = 'done',
 ): unknown[] {
-  const { callId, items } = out.calls.claim('stock', 100, OFF);
+  const { callId, items } = out.dispatcher.claim('stock', 100, OFF);
   if (callId === null) return [];
-  out.calls.settle(
+  out.dispatcher.settle(
     callId,
     items.map(({ changeId }) => ({ changeId, state })),
   );
@@ -113,7 +113,7 @@ describe.each([
       'Sent again as 6: the platform had 10, the POS counted 10. Sent as 6: the safety stock of 4 is kept back.',
     ]);
     out.safety.configure([{ ...ALL, qty: 4 }]);
-    expect(out.calls.movedCount).toBe(0);
+    expect(out.dispatcher.movedCount).toBe(0);
     out.safety.configure([]);
     expect(next(out).sort()).toEqual([10, 5]);
   });
@@ -153,7 +153,7 @@ describe.each([
     expect(next(out, 'rejected' as 'retry')).toEqual([10]);
     out.safety.configure([{ ...ALL, qty: 4 }]);
     expect(next(out)).toEqual([]);
-    out.decisions.discard(refused?.changeId ?? 0);
+    out.admin.discard(refused?.changeId ?? 0);
     out.safety.configure([]);
     expect(next(out)).toEqual([]);
   });

@@ -31,8 +31,8 @@ function almostFull(room: number) {
       )
       .all() as { target: string; qty: number }[];
   const send = () => {
-    const { callId, items } = out.calls.claim('stock', 1, SEND_ALL);
-    out.calls.settle(callId ?? 0, done(items));
+    const { callId, items } = out.dispatcher.claim('stock', 1, SEND_ALL);
+    out.dispatcher.settle(callId ?? 0, done(items));
   };
   return { ...out, out, taken, send };
 }

@@ -18,8 +18,8 @@ const done = (items: { changeId: number }[]) =>
 describe('stock that is already sold', () => {
   const RULES = { ...SEND_ALL, holdBack: true };
   const send = (out: ReturnType<typeof outgoing>) => {
-    const { callId, items } = out.calls.claim('stock', 100, RULES);
-    if (callId !== null) out.calls.settle(callId, done(items));
+    const { callId, items } = out.dispatcher.claim('stock', 100, RULES);
+    if (callId !== null) out.dispatcher.settle(callId, done(items));
     return items.map((each) => ('qty' in each.body ? each.body.qty : null));
   };
 
@@ -50,13 +50,13 @@ describe('stock that is already sold', () => {
       { externalId: 'A', qty: 6, subsidiaryId: 's2' },
       { externalId: 'B', qty: 4 },
     ]);
-    const { callId, items } = out.calls.claim('stock', 100, RULES);
+    const { callId, items } = out.dispatcher.claim('stock', 100, RULES);
     expect(items.map(({ body }) => 'qty' in body && body.qty).sort()).toEqual([4, 6, 8]);
     out.reservations.acknowledge(['o1'], 'http');
     order(out, 'o2', 'B1', [['B', 1]]);
     out.accept('stock', [{ externalId: 'A', qty: 5, subsidiaryId: 's2' }]);
     expect(send(out)).toEqual([]);
-    out.calls.settle(callId ?? 0, done(items));
+    out.dispatcher.settle(callId ?? 0, done(items));
     expect(send(out).sort()).toEqual([10, 3, 5]);
     expect(send(out)).toEqual([]);
   });

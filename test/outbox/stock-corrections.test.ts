@@ -24,8 +24,10 @@ describe('corrections of what was held back', () => {
     const out = holding();
     countShortOfTwo(out);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
-    out.calls.settle(callId ?? 0, [{ changeId: items[0]!.changeId, state: 'rejected', message: 'busy' }]);
+    const { callId, items } = out.dispatcher.claim('stock', 100, HOLDING);
+    out.dispatcher.settle(callId ?? 0, [
+      { changeId: items[0]!.changeId, state: 'rejected', message: 'busy' },
+    ]);
     out.reservations.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([]);
     expect(out.queries.get(items[0]!.changeId)?.state).toBe('rejected');
@@ -37,20 +39,20 @@ describe('corrections of what was held back', () => {
     const [acc] = out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     send(out, 'rejected');
     out.reservations.acknowledge(['o1'], 'http');
-    expect(() => out.decisions.retry(acc!.changeId)).not.toThrow();
+    expect(() => out.admin.retry(acc!.changeId)).not.toThrow();
   });
 
   it('are refused under the count they carry: a newer one that came meanwhile is sent, and stays the newest', () => {
     const out = holding();
     countShortOfTwo(out);
     out.reservations.acknowledge(['o1'], 'http');
-    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+    const { callId, items } = out.dispatcher.claim('stock', 100, HOLDING);
     const [newer] = out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     const rejected = { changeId: items[0]!.changeId, state: 'rejected', message: 'busy' } as const;
-    out.calls.settle(callId ?? 0, [rejected]);
+    out.dispatcher.settle(callId ?? 0, [rejected]);
     const [refused] = out.queries.list({ state: 'rejected', limit: 9 });
     expect(refused?.body).toMatchObject({ qty: 10 });
-    expect(() => out.decisions.retry(refused!.changeId)).toThrow(`older than change ${newer!.changeId}`);
+    expect(() => out.admin.retry(refused!.changeId)).toThrow(`older than change ${newer!.changeId}`);
     expect(send(out)).toEqual([3]);
     expect(out.queries.get(newer!.changeId)?.state).toBe('done');
     expect(out.queries.get(refused!.changeId)?.state).toBe('superseded');
@@ -64,7 +66,7 @@ describe('corrections of what was held back', () => {
     out.reservations.acknowledge(['o1'], 'http');
     expect(send(out, 'rejected')).toEqual([10]);
     const [refused] = out.queries.list({ state: 'rejected', limit: 9 });
-    out.decisions.retry(refused!.changeId);
+    out.admin.retry(refused!.changeId);
     expect(send(out)).toEqual([10]);
     expect(send(out)).toEqual([]);
   });
@@ -75,7 +77,7 @@ describe('corrections of what was held back', () => {
     const stocks = { s1: ['B', 8], s2: ['B', 1] } satisfies Record<string, [string, number]>;
     out.sweep([product('p1', 'Tea', [{ sku: '11', stocks }])]);
     out.reservations.acknowledge(['o1'], 'http');
-    const { items } = out.calls.claim('stock', 100, HOLDING);
+    const { items } = out.dispatcher.claim('stock', 100, HOLDING);
     expect(items.map(({ body }) => body)).toEqual([{ externalId: 'B', subsidiaryId: 's1', qty: 10 }]);
   });
 
@@ -85,11 +87,11 @@ describe('corrections of what was held back', () => {
     out.sweep([product('p9', 'Other tea', [{ sku: '99', stocks: { s1: ['B', 40] } }])]);
     out.reservations.acknowledge(['o1'], 'http');
     const stocks = () =>
-      out.calls
+      out.dispatcher
         .claim('stock', 100, HOLDING)
         .items.map(({ target, body }) => [target, 'qty' in body && body.qty]);
     expect(stocks()).toEqual([['sku:99@s1', 10]]);
-    out.calls.reclaim();
+    out.dispatcher.reclaim();
     out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 8] } }])]);
     expect(stocks()).toEqual([['sku:11@s1', 10]]);
   });
@@ -161,8 +163,8 @@ describe('corrections of what was held back', () => {
     send(out);
     const read = product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B9', 10] } }]);
     out.store.applyRead(read, out.store.readMark());
-    for (const k of out.decisions.unresolved('needs-read', { limit: 9 }))
-      out.decisions.retarget(k, out.resolve(k, true));
+    for (const k of out.admin.unresolved('needs-read', { limit: 9 }))
+      out.admin.retarget(k, out.resolve(k, true));
     expect(send(out)).toEqual([3]);
     expect(out.queries.get(acc!.changeId)?.state).toBe('done');
   });
@@ -188,7 +190,7 @@ describe('corrections of what was held back', () => {
     expect(send(out)).toEqual([10]);
     branches[0]!.externalId = 'C1';
     out.restart();
-    out.calls.catchUp(HOLDING);
+    out.dispatcher.catchUp(HOLDING);
     expect(send(out)).toEqual([8]);
   });
 
@@ -214,7 +216,7 @@ describe('corrections of what was held back', () => {
     out.reservations.acknowledge(['o1'], 'http');
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out, 'retry')).toEqual([9]);
-    out.decisions.release({ changeId: held!.changeId });
+    out.admin.release({ changeId: held!.changeId });
     // The order is booked and older than the count, so nothing is subtracted.
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)).toMatchObject({ state: 'done', body: { qty: 9, show: false } });
@@ -234,7 +236,7 @@ describe('corrections of what was held back', () => {
     order(out, 'o1', 'B1', [['B', 2]]);
     order(out, 'o1', 'B1', [['B', 2]], 'cancel');
     expect(send(out)).toEqual([9]);
-    out.decisions.discard(held?.changeId ?? 0);
+    out.admin.discard(held?.changeId ?? 0);
     expect(send(out)).toEqual([]);
   });
 });
@@ -254,7 +256,7 @@ describe('a visibility whose quantity is outdated', () => {
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)?.body).toEqual({ externalId: 'B', qty: 9, show: false });
-    out.decisions.release({ changeId: held!.changeId });
+    out.admin.release({ changeId: held!.changeId });
     // The order is booked and older than the count, so nothing is subtracted.
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)?.state).toBe('done');
@@ -274,8 +276,8 @@ describe('a visibility whose quantity is outdated', () => {
     // The product keeps B beside B9; a count by an id that is taken away says nothing of it.
     for (const mapping of read.children[0]?.integrations ?? []) mapping.productIdPosA = 'B';
     out.store.applyRead(read, out.store.readMark());
-    for (const each of out.decisions.unresolved('needs-read', { limit: 9 }))
-      out.decisions.retarget(each, out.resolve(each, true));
+    for (const each of out.admin.unresolved('needs-read', { limit: 9 }))
+      out.admin.retarget(each, out.resolve(each, true));
     expect(out.queries.get(late!.changeId)?.body).toMatchObject({ qty: 9, show: false });
     expect(send(out)).toEqual([9]);
     out.accept('stock', [{ externalId: 'B9', qty: 4 }]);
@@ -290,7 +292,7 @@ describe('a visibility whose quantity is outdated', () => {
     out.reservations.acknowledge(['o1'], 'http');
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([9]);
-    out.decisions.retry(refused!.changeId);
+    out.admin.retry(refused!.changeId);
     expect(send(out)).toEqual([9]);
   });
 });

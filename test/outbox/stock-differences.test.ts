@@ -24,7 +24,7 @@ function shop(holdBack: boolean) {
   };
   /** Lets `ms` pass until the end of a poll, and returns the differences that are reported then. */
   const told = (ms = 2 * MINUTE_MS) => {
-    out.calls.catchUp(rules);
+    out.dispatcher.catchUp(rules);
     out.clock.jumpWall(ms);
     const part = out.differences.part(out.clock.nowMs());
     if (out.differences.isNews(part)) out.differences.keep(part);
@@ -78,9 +78,9 @@ describe.each([true, false])('a stock that differs, where the hold-back is %s', 
     expect(told()).toEqual([[500, 12]]);
     out.accept('stock', [{ externalId: 'A', qty: 11 }]);
     expect(told()).toEqual([]);
-    const { callId, items } = out.calls.claim('stock', 9, { ...HOLDING, holdBack });
+    const { callId, items } = out.dispatcher.claim('stock', 9, { ...HOLDING, holdBack });
     expect(told()).toEqual([]);
-    out.calls.settle(callId!, [{ changeId: items[0]!.changeId, state: 'rejected', message: 'No.' }]);
+    out.dispatcher.settle(callId!, [{ changeId: items[0]!.changeId, state: 'rejected', message: 'No.' }]);
     expect(told()).toEqual([]);
   });
 

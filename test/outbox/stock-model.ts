@@ -246,8 +246,8 @@ export class StockModel {
     const name = `nobody ${this.#version()}`;
     this.#out.accept('stock', [{ externalId: name, subsidiaryId: 's1', qty: this.#below(40) }]);
     this.#nameless = this.#version();
-    for (const change of this.#out.decisions.unresolved('needs-read', { limit: 9 })) {
-      this.#out.decisions.retarget(change, this.#out.resolve(change, true));
+    for (const change of this.#out.admin.unresolved('needs-read', { limit: 9 })) {
+      this.#out.admin.retarget(change, this.#out.resolve(change, true));
     }
     this.steps.push(`misname with ${this.#nameless}`);
   }
@@ -551,7 +551,7 @@ export class StockModel {
   }
 
   #catchUp(): void {
-    while (this.#out.calls.catchUp({ holdBack: true }));
+    while (this.#out.dispatcher.catchUp({ holdBack: true }));
     this.#waiting.clear();
     if (this.#below(3) === 0) this.steps.push(`collect ${this.#out.reservations.collect()}`);
   }
@@ -563,7 +563,7 @@ export class StockModel {
   }
 
   #claim(): void {
-    const { callId, items } = this.#out.calls.claim('stock', 100, {
+    const { callId, items } = this.#out.dispatcher.claim('stock', 100, {
       ...RULES,
       skipUnchanged: this.#skipUnchanged,
       platformDeducts: this.#kind !== 'neither',
@@ -596,7 +596,7 @@ export class StockModel {
     this.#call = undefined;
     if (id === undefined) return;
     if (state === 'rejected') for (const { word } of items) this.#refused.add(word);
-    this.#out.calls.settle(
+    this.#out.dispatcher.settle(
       id,
       items.map(({ changeId }) => ({ changeId, state, message: 'No.' })),
     );
@@ -614,7 +614,7 @@ export class StockModel {
     this.#call = undefined;
     this.#sweep = undefined;
     this.#out.restart();
-    this.#out.calls.reclaim();
+    this.#out.dispatcher.reclaim();
     this.steps.push('restart');
   }
 
@@ -666,9 +666,9 @@ export class StockModel {
     for (const [item, held] of this.#held.entries()) {
       this.#held[item] = null;
       if (held && this.#below(2)) {
-        this.#out.decisions.discard(held.changeId);
+        this.#out.admin.discard(held.changeId);
       } else if (held) {
-        this.#out.decisions.release({ changeId: held.changeId });
+        this.#out.admin.release({ changeId: held.changeId });
         this.#words[item] = held;
       }
       if (held)

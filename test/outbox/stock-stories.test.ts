@@ -12,10 +12,10 @@ const CUP = product('p2', 'Cup', [{ sku: '12', stocks: { s1: ['C', 5] } }]);
 function send(out: Outgoing): Record<string, number> {
   const sent: Record<string, number> = {};
   for (;;) {
-    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+    const { callId, items } = out.dispatcher.claim('stock', 100, HOLDING);
     if (callId === null) return sent;
     for (const { target, body } of items) sent[target] = 'qty' in body ? body.qty : Number.NaN;
-    out.calls.settle(
+    out.dispatcher.settle(
       callId,
       items.map(({ changeId }) => ({ changeId, state: 'done' })),
     );
@@ -40,9 +40,9 @@ it('stock: an order is taken off the count that brings its product into the mirr
   order(out, 'o1', 'B1', [['B', 2]]);
   expect(send(out)).toEqual({});
   const [taken] = count(out, 'B', 10);
-  const [kept] = out.decisions.unresolved('needs-read', { limit: 9 });
+  const [kept] = out.admin.unresolved('needs-read', { limit: 9 });
   out.store.applyRead(TEA, out.store.readMark());
-  if (kept) out.decisions.retarget(kept, out.resolve(kept, true));
+  if (kept) out.admin.retarget(kept, out.resolve(kept, true));
   expect(taken).toBeDefined();
   expect(send(out)).toEqual({ 'sku:11@s1': 8 });
 });
@@ -162,7 +162,7 @@ it.each([
     out.sweep([TEA]);
     const toBook = () => ordersToBook(out.db, { after: 0, limit: 9 }).map(({ orderId }) => orderId);
     const follow = () => {
-      while (out.calls.catchUp({ holdBack }));
+      while (out.dispatcher.catchUp({ holdBack }));
     };
     follow();
     order(out, 'o1', before, [['B', 2]], 'payment-approved');
@@ -282,7 +282,7 @@ it('stock: an acknowledgement raises nothing while the count that contains it is
   expect(held.map(({ state }) => state)).toEqual(['held', 'held']);
   expect(booked(out)).toBe('new');
   expect(send(out)).toEqual({});
-  for (const { changeId } of out.queries.list({ state: 'held', limit: 9 })) out.decisions.discard(changeId);
+  for (const { changeId } of out.queries.list({ state: 'held', limit: 9 })) out.admin.discard(changeId);
   expect(send(out)).toEqual({});
   count(out, 'B', 3);
   const ledger = (column: string) =>
@@ -298,8 +298,8 @@ it('stock: an acknowledgement raises nothing where the count that contains it wa
   count(out, 'B', 10);
   expect(send(out)).toEqual({ 'sku:11@s1': 8 });
   count(out, 'nobody knows', 8);
-  for (const kept of out.decisions.unresolved('needs-read', { limit: 9 })) {
-    out.decisions.retarget(kept, out.resolve(kept, true));
+  for (const kept of out.admin.unresolved('needs-read', { limit: 9 })) {
+    out.admin.retarget(kept, out.resolve(kept, true));
   }
   expect(out.queries.list({ state: 'rejected', limit: 9 })).toHaveLength(1);
   booked(out);
@@ -310,8 +310,8 @@ it('stock: a name that was refused before the last count of a product is not tak
   const out = holding();
   const refuse = () => {
     count(out, 'nobody knows', 8);
-    for (const kept of out.decisions.unresolved('needs-read', { limit: 9 })) {
-      out.decisions.retarget(kept, out.resolve(kept, true));
+    for (const kept of out.admin.unresolved('needs-read', { limit: 9 })) {
+      out.admin.retarget(kept, out.resolve(kept, true));
     }
   };
   refuse();

@@ -23,8 +23,8 @@ function handOver(out: Out, qtys: Record<string, number>, reference: string, ori
 
 function send(out: Out) {
   for (const kind of ['stock', 'product'] as const) {
-    const { callId, items } = out.calls.claim(kind, 100, SEND_ALL);
-    if (callId !== null) out.calls.settle(callId, done(items));
+    const { callId, items } = out.dispatcher.claim(kind, 100, SEND_ALL);
+    if (callId !== null) out.dispatcher.settle(callId, done(items));
   }
 }
 

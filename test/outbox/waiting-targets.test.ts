@@ -2,8 +2,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openMirror } from '../../src/app/mirror.ts';
 import { isoUtc } from '../../src/core/time.ts';
-import { type Mirror, openMirror } from '../../src/orders/reading/mirror.ts';
+import type { Mirror } from '../../src/orders/reading/mirror.ts';
 import type { SubmittedChange } from '../../src/outbox/intake/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { WAITING_MAX } from '../../src/outbox/sending/call-plan.ts';
@@ -149,7 +150,7 @@ describe('a count that must not leave by its own words, from before the catalogu
     await new OutboxService({ stores, guards: GUARDS_OFF, holdBack: false }).submit(named, 'inbox');
     const sender = pushLoop('stock', stores, clock, { holdBack }, undefined, { hasBranches: false });
     await sender.claim(100);
-    expect(stores.read(({ decisions }) => decisions.countUnresolved('needs-read'))).toBe(1);
+    expect(stores.read(({ admin }) => admin.countUnresolved('needs-read'))).toBe(1);
   });
 });
 

@@ -10,7 +10,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { billOfMaterials } from '../../config/package/bill-of-materials.ts';
 import { bundle } from '../../config/package/bundle.ts';
 import { commandTree, everyCommand } from '../../config/package/command-tree.ts';
@@ -97,7 +97,8 @@ describe('the bundled program', { tags: ['bulk'] }, () => {
 
 describe('the completion', () => {
   const program = commandTree();
-  const complete = (...words: string[]) =>
+  const complete = (...words: string[]) => completeAt(undefined, ...words);
+  const completeAt = (configFile: string | undefined, ...words: string[]) =>
     execFileSync(
       'bash',
       [
@@ -108,7 +109,7 @@ describe('the completion', () => {
         'tillsync',
         ...words,
       ],
-      { encoding: 'utf8' },
+      { encoding: 'utf8', env: { ...process.env, TILLSYNC_CONFIG: configFile ?? '/nowhere' } },
     ).split('\n');
 
   it('offers the commands of a group, and the options of a command', () => {
@@ -116,6 +117,28 @@ describe('the completion', () => {
     expect(complete('sync', '')).toContain('orders');
     expect(complete('sync', 'orders', '--f')).toContain('--from');
     expect(complete('--config', '/etc/pass')).toContain('/etc/passwd');
+  });
+
+  it('offers the commands of a chain where the help shows them', () => {
+    const place = mkdtempSync(path.join(tmpdir(), 'tillsync-completion-'));
+    onTestFinished(() => rmSync(place, { recursive: true }));
+    const file = path.join(place, 'hub.toml');
+    writeFileSync(file, '[platform]\n[hub]\nnats = "nats://127.0.0.1:4222"\n');
+    expect(completeAt(file, '')).toEqual(expect.arrayContaining(['bundle', 'hub', 'branch']));
+    expect(complete('')).toContain('bundle');
+    expect(complete('')).not.toEqual(expect.arrayContaining([expect.stringMatching(/^(hub|branch)$/)]));
+    expect(completeAt(file, 'init', '--j')).toContain('--join');
+    expect(complete('init', '--j')).not.toContain('--join');
+    expect(complete('branch', '')).toContain('invite');
+    const inFish = fishCompletion(program)
+      .split('\n')
+      .filter((line) => line.includes('and __tillsync_chain'));
+    expect(inFish.map((line) => / -[al] (\S+)/.exec(line)?.[1])).toEqual([
+      'hub',
+      'branch',
+      'branches',
+      'join',
+    ]);
   });
 
   it('knows every command in fish too', () => {

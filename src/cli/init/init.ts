@@ -12,7 +12,7 @@ import type { Replaced } from '../../core/files.ts';
 import { formatDuration } from '../../core/time.ts';
 import { readTokenInput } from '../auth.ts';
 import { type Cli, printable } from '../cli.ts';
-import { type CommonOptions, command, parsed, type Result, type Values } from '../command.ts';
+import { type CommonOptions, command, ofChain, parsed, type Result, type Values } from '../command.ts';
 import { phraseText } from '../phrase-text.ts';
 import { fields } from '../table.ts';
 import { Interview, type Step, setCallback, stepsOf } from './interview.ts';
@@ -59,7 +59,9 @@ const OPTIONS = {
   '--new-phrase': 'make a recovery phrase of 24 words, show it once, and encrypt every backup for it',
   '--directory <path>': 'storage directory',
   '--group <name>': 'Unix group of the point of sale',
-  '--join <invitation>': 'join a hub as one of its branches; `-` reads the invitation from standard input',
+  '--join <invitation>': ofChain(
+    'join a hub as one of its branches; `-` reads the invitation from standard input',
+  ),
   '--token-stdin': 'read the refresh token from standard input (else TILLSYNC_REFRESH_TOKEN)',
   '--offline': 'ask nothing of the platform, so try nothing',
   '--no-start': 'leave the service as it is',

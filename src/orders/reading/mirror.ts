@@ -1,4 +1,5 @@
 import type Database from 'better-sqlite3';
+import type { Alarms, AlarmUp, Freshness, FreshnessBoard } from '../../core/alarm.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
 import type { Role } from '../../db/migrate.ts';
 import { walBytes } from '../../db/sqlite.ts';
@@ -16,17 +17,48 @@ import { PollStore } from '../receiving/poll-store.ts';
 import { quarantine } from '../receiving/quarantine.ts';
 import { QuarantineStore } from '../receiving/quarantine-store.ts';
 import { CustomerStore } from './customer-store.ts';
-import { HealthStore, setFreshness } from './health-store.ts';
 import { MirrorFile, type SeqMemory } from './mirror-file.ts';
 import { OrderStore } from './order-store.ts';
 
 /** Shortest pause between two writes of the webhooks' freshness, so that a burst does not write it each time. */
 const FRESHNESS_EVERY_MS = 1_000;
 
-interface MirrorOptions {
+/** An alarm that is raised now. */
+export interface RaisedAlarm extends AlarmUp {
+  /** When the alarm's message or level last changed. */
+  changedAt: string;
+}
+
+/** Freshness and alarms, which the mirror's file contains too. */
+export interface MirrorHealth extends FreshnessBoard, Alarms {
+  /** Stores a flow's freshness in the caller's transaction. */
+  put(db: Database.Database, freshness: Freshness): void;
+  /** Stores a flow's state as the hub reported it to this branch. */
+  adopt(freshness: Freshness): void;
+  /** Returns one entry per subject, including reports that are not written yet. */
+  freshness(): Freshness[];
+  /** Returns the raised alarms, oldest first, including those that are not written yet. */
+  raised(): RaisedAlarm[];
+  /**
+   * Called with the raised alarms that are not on the disk, after each write and when the mirror is locked. Must not
+   * throw.
+   */
+  onUnwritten: (alarms: readonly RaisedAlarm[]) => void;
+  /**
+   * Calls `onUnwritten` with the raised alarms that are not on the disk; with an empty list if all reports were
+   * written.
+   */
+  notifyUnwritten(): void;
+  /** Waits until all reports were written or a write failed. */
+  flush(): Promise<void>;
+}
+
+export interface MirrorOptions {
   /** Path of `mirror.db`. */
   path: string;
   clock: Clock;
+  /** Makes the store of freshness and alarms in the mirror's file. */
+  health: (file: MirrorFile) => MirrorHealth;
   /** Unix group, by name or number, that may read the mirror. If left out, the directory's group may read it. */
   group?: string | undefined;
   /** Role whose tables the mirror gets, if it has not them yet. */
@@ -45,11 +77,6 @@ interface MirrorOptions {
   listPath?: string;
 }
 
-/** Opens the mirror; creates the file or migrates its schema. Throws `storage-…`. */
-export function openMirror(options: MirrorOptions): Mirror {
-  return new Mirror(options);
-}
-
 /** The mirror of orders. Other slices, which have tables in the same file, use `read` and `write`. */
 export class Mirror implements OrderSink {
   readonly orders: OrderStore;
@@ -57,17 +84,19 @@ export class Mirror implements OrderSink {
   readonly listed: ListedOrders;
   readonly customers: CustomerStore;
   readonly quarantine: QuarantineStore;
-  readonly health: HealthStore;
+  readonly health: MirrorHealth;
   readonly #file: MirrorFile;
   readonly #lockWatch: LockMonitor;
   readonly #import: OrderImport;
   readonly #spellings: OrderSpellings;
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
 
+  /** Opens the mirror; creates the file or migrates its schema. Throws `storage-…`. */
   constructor(options: MirrorOptions) {
     const {
       path,
       clock,
+      health,
       group,
       readonly = false,
       spellings = {},
@@ -93,7 +122,7 @@ export class Mirror implements OrderSink {
         this.health.notifyUnwritten();
       },
     });
-    this.health = new HealthStore(this.#file);
+    this.health = health(this.#file);
     const alarms = this.health;
     const walMaintenance = new WalMaintenance({ path, clock, alarms });
     this.#lockWatch = new LockMonitor({ path, clock, alarms, tryAgain: () => alarms.flush() });
@@ -130,7 +159,7 @@ export class Mirror implements OrderSink {
     const outcomes = await this.#file.write((db) => {
       const now = isoUtc(clock.nowMs());
       const came = { subject: 'orders.webhook', state: 'ok', message: '' } as const;
-      if (isFresh) setFreshness(db, { ...came, lastOkAt: now, lastTryAt: now });
+      if (isFresh) this.health.put(db, { ...came, lastOkAt: now, lastTryAt: now });
       const shared = { places: new LinePlaces(db), isFed: isFeeding(db) };
       return entries.map((entry) => this.#keepOne(db, entry, shared));
     });

@@ -191,7 +191,7 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
       CASE WHEN ${IS_SCHEDULED} THEN
         max(${waitsFrom}, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), ''))
       ELSE ${waitsFrom} END AS since
-    FROM _orders CROSS JOIN acking ON store = coalesce(store_external_id, '')
+    FROM _orders JOIN acking ON store = coalesce(store_external_id, '')
     WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL AND ${IS_UNACKNOWLEDGED}`;
   return sqlOf(db).rows<WaitingOrder>(
     `WITH acking AS (
@@ -317,7 +317,7 @@ const OPEN_MAX = 500;
 /** Counts the newest open orders by status, in one indexed read. */
 export function openOrdersByStatus(db: Database.Database): { status: string | null; orders: number }[] {
   const sql = `SELECT status, count(*) AS orders FROM
-      (SELECT status FROM _orders INDEXED BY orders_open WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
+      (SELECT status FROM _orders WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
     GROUP BY status`;
   return sqlOf(db).rows<{ status: string | null; orders: number }>(sql, OPEN_MAX);
 }

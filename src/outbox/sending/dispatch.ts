@@ -25,7 +25,7 @@ import {
   Turns,
 } from './call-plan.ts';
 import { KnownValues } from './known-values.ts';
-import { FROM_QUEUE, MAY_LEAVE, OutboxQueue } from './queue.ts';
+import { MAY_LEAVE, OutboxQueue } from './queue.ts';
 import { ValuesBefore } from './value-before.ts';
 
 export interface SettlementReport {
@@ -169,7 +169,7 @@ export class OutboxDispatcher {
       const unfollowed = this.#moved.unfollowed();
       const inFlight = new Set(
         this.#sql.values<string>(
-          "SELECT conflict_key FROM _outbox INDEXED BY outbox_sending WHERE kind = ? AND state = 'sending'",
+          "SELECT conflict_key FROM _outbox WHERE kind = ? AND state = 'sending'",
           kind,
         ),
       );
@@ -209,8 +209,8 @@ export class OutboxDispatcher {
   outlook(kind: ChangeKind, { sendAsIs }: Pick<SendRules, 'sendAsIs'>): QueueOutlook {
     const { waiting = 0, urgent = 0 } =
       this.#sql.row<{ waiting: number; urgent: number }>(
-        `SELECT (SELECT count(*) FROM (SELECT 1 FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} LIMIT ${STOCKS_AT_ONCE})) AS waiting,
-           EXISTS (SELECT 1 FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = ${PRIORITY_SOLD_OUT}) AS urgent`,
+        `SELECT (SELECT count(*) FROM (SELECT 1 FROM _outbox WHERE ${MAY_LEAVE} LIMIT ${STOCKS_AT_ONCE})) AS waiting,
+           EXISTS (SELECT 1 FROM _outbox WHERE ${MAY_LEAVE} AND priority = ${PRIORITY_SOLD_OUT}) AS urgent`,
         { kind, sendAsIs: Number(sendAsIs) },
       ) ?? {};
     const moved = kind === 'stock' ? this.movedCount : 0;
@@ -264,7 +264,7 @@ export class OutboxDispatcher {
     let after = 0;
     for (let limit = Math.min(readAtOnce, READ_AT_ONCE); ; limit = Math.min(2 * limit, READ_AT_ONCE)) {
       const rows = this.#queue.all(
-        `INDEXED BY outbox_line WHERE ${MAY_LEAVE} AND priority = +@priority AND branch = +@branch AND queue_seq > +@after
+        `WHERE ${MAY_LEAVE} AND priority = +@priority AND branch = +@branch AND queue_seq > +@after
          ORDER BY queue_seq LIMIT +@limit`,
         { ...which, after, limit },
       );
@@ -391,8 +391,7 @@ export class OutboxDispatcher {
       const at = isoUtc(this.#clock.nowMs());
       const mark = answers.length === 0 ? 0 : this.#values.nextMark();
       for (const answer of answers) {
-        // The plus stops SQLite from planning the statement again for each value.
-        const which = "WHERE change_id = +? AND call_id = +? AND state = 'sending'";
+        const which = "WHERE change_id = ? AND call_id = ? AND state = 'sending'";
         const change = this.#queue.all(which, answer.changeId, callId)[0];
         const stock = this.#ledger.ofCall(callId, answer.changeId);
         if (stock) this.#ledger.settle(stock, answer.state);

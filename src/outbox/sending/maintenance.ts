@@ -117,7 +117,7 @@ export class OutboxMaintenance {
   /** Requeues the changes of a process that died during a call. */
   protected async reclaim(): Promise<void> {
     const { stores, log } = this.#options;
-    const reclaimed = await stores.write(({ calls }) => calls.reclaim());
+    const reclaimed = await stores.write(({ dispatcher }) => dispatcher.reclaim());
     if (reclaimed > 0) log.info({ reclaimed }, 'changes that were under way are sent again');
   }
 
@@ -126,16 +126,16 @@ export class OutboxMaintenance {
    */
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
-    while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
-    if (stores.read(({ calls }) => calls.movedCount) > 0) onQueued();
+    while (await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack })));
+    if (stores.read(({ dispatcher }) => dispatcher.movedCount) > 0) onQueued();
   }
 
   /** Deletes some rows that are no longer needed. Returns whether more may be left. */
   protected prune(): Promise<boolean> {
     const { stores, keptMs, clock } = this.#options;
-    return stores.write(({ decisions, reservations }) => {
+    return stores.write(({ admin, reservations }) => {
       const collected = reservations.collect(PRUNED_AT_ONCE);
-      const pruned = keptMs === 0 ? 0 : decisions.prune(clock.nowMs() - keptMs, PRUNED_AT_ONCE);
+      const pruned = keptMs === 0 ? 0 : admin.prune(clock.nowMs() - keptMs, PRUNED_AT_ONCE);
       return Math.max(collected, pruned) === PRUNED_AT_ONCE;
     });
   }
@@ -166,7 +166,7 @@ export class OutboxMaintenance {
     this.#notifyPeople();
     const seq = newestSeq();
     const isSwitchDue = stores.read(({ reservations }) => reservations.isSwitchDue(holdBack));
-    const hasMovedIds = stores.read(({ calls }) => calls.hasMovedIds);
+    const hasMovedIds = stores.read(({ dispatcher }) => dispatcher.hasMovedIds);
     if (seq !== this.#seenSeq || isSwitchDue || hasMovedIds) {
       await this.catchUp();
       this.#seenSeq = seq;

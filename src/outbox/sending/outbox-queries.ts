@@ -52,7 +52,8 @@ const HANDED_OVER_UNDER = `(@reference IS NULL OR reference = @reference
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
 // Each number is counted by its own query with its own index, because a scan of the whole table would also read a month
-// of settled changes.
+// of settled changes. The plus keeps SQLite from looking for the oldest waiting change by the rowid, past all settled
+// ones: with 100,000 changes 8 ms instead of 0.1.
 const HELD = "(SELECT count(*) FROM _outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held";
 const REJECTED = "(SELECT count(*) FROM _outbox WHERE state = 'rejected') AS rejected";
 const COUNTS = `

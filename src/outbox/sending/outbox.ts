@@ -196,7 +196,7 @@ export class OutboxService {
   /** Adds the steps of new orders to the ledger, so that reads of stocks are up to date. */
   async catchUp(): Promise<void> {
     const { stores, holdBack } = this.#options;
-    while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
+    while (await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack })));
   }
 
   /**
@@ -250,16 +250,16 @@ export class OutboxService {
 
   /** Submits a rejected change again, as a new change. */
   retry(changeId: number, by: string): Promise<void> {
-    return this.#decide('outbox.retry', by, changeId, ({ decisions }) => {
-      const acceptance = decisions.retry(changeId, by);
+    return this.#decide('outbox.retry', by, changeId, ({ admin }) => {
+      const acceptance = admin.retry(changeId, by);
       return `again as change ${acceptance.changeId}`;
     });
   }
 
   /** Discards a change that waits, is held by a guard or was rejected. */
   discard(changeId: number, by: string): Promise<void> {
-    return this.#decide('outbox.discard', by, changeId, ({ decisions }) => {
-      decisions.discard(changeId);
+    return this.#decide('outbox.discard', by, changeId, ({ admin }) => {
+      admin.discard(changeId);
       return undefined;
     });
   }
@@ -270,7 +270,7 @@ export class OutboxService {
    */
   async discardAll(which: ManyChanges, who: string): Promise<number> {
     const { stores } = this.#options;
-    const ids = stores.read(({ decisions }) => decisions.idsOf(which));
+    const ids = stores.read(({ admin }) => admin.idsOf(which));
     const subject =
       'guard' in which
         ? `guard ${which.guard}`
@@ -278,11 +278,11 @@ export class OutboxService {
     let discarded = 0;
     for (let start = 0; start < ids.length; start += PART) {
       const part = ids.slice(start, start + PART);
-      discarded += await stores.write(({ decisions, audit }) => {
+      discarded += await stores.write(({ admin, audit }) => {
         if (start === 0) {
           audit.note({ who, action: 'outbox.discard', subject, detail: counted(ids.length, 'change') });
         }
-        return decisions.discardStill(part, which);
+        return admin.discardStill(part, which);
       });
       // Lets other work of the event loop run.
       await setImmediate();
@@ -317,15 +317,15 @@ export class OutboxService {
   async release(which: { changeId: number } | { guard: Guard | null }, by: string): Promise<number> {
     if ('changeId' in which) {
       const { changeId } = which;
-      await this.#decide('outbox.release', by, changeId, ({ decisions }) => {
-        decisions.release(which);
+      await this.#decide('outbox.release', by, changeId, ({ admin }) => {
+        admin.release(which);
         return undefined;
       });
       return 1;
     }
     const { stores } = this.#options;
-    const released = await stores.write(({ decisions, audit }) => {
-      const count = decisions.release(which);
+    const released = await stores.write(({ admin, audit }) => {
+      const count = admin.release(which);
       const subject = which.guard === null ? 'all that is held' : `guard ${which.guard}`;
       const detail = counted(count, 'change');
       if (count > 0) audit.note({ who: by, action: 'outbox.release', subject, detail });

@@ -75,7 +75,7 @@ export class ProductReads {
   }
 
   count(): number {
-    return this.#options.stores.read(({ decisions }) => decisions.countUnresolved('needs-read'));
+    return this.#options.stores.read(({ admin }) => admin.countUnresolved('needs-read'));
   }
 
   /**
@@ -83,11 +83,11 @@ export class ProductReads {
    * resolve by now.
    */
   next(passedOver: ReadonlySet<number>): Promise<{ changeId: number; query: ProductQuery } | undefined> {
-    return this.#options.stores.write(({ decisions, intake }) => {
-      for (const kept of decisions.unresolved('needs-read', { limit: PART })) {
+    return this.#options.stores.write(({ admin, intake }) => {
+      for (const kept of admin.unresolved('needs-read', { limit: PART })) {
         const { changeId } = kept;
         const resolution = intake.resolve(kept);
-        if (resolution.state !== 'needs-read') decisions.retarget(kept, resolution);
+        if (resolution.state !== 'needs-read') admin.retarget(kept, resolution);
         else if (!passedOver.has(changeId)) return { changeId, query: resolution.query };
       }
       return undefined;
@@ -96,10 +96,10 @@ export class ProductReads {
 
   /** Writes the platform's answer about a product into the mirror and resolves the change. */
   async resolved(changeId: number, record: ProductRecord | null, mark: ReadMark): Promise<void> {
-    await this.#options.stores.write(({ catalog, decisions, intake }) => {
+    await this.#options.stores.write(({ catalog, admin, intake }) => {
       if (record) catalog.applyRead(record, mark);
-      const [kept] = decisions.unresolved('needs-read', { after: changeId - 1, limit: 1 });
-      if (kept?.changeId === changeId) decisions.retarget(kept, intake.resolve(kept, true));
+      const [kept] = admin.unresolved('needs-read', { after: changeId - 1, limit: 1 });
+      if (kept?.changeId === changeId) admin.retarget(kept, intake.resolve(kept, true));
     });
   }
 
@@ -120,8 +120,8 @@ export class ProductReads {
     while (last !== undefined) {
       const after: number = last;
       last = await stores.write((at) => {
-        const kept = at.decisions.unresolved('needs-read', { after, handedOverUntilMs, limit: PART });
-        for (const each of kept) at.decisions.retarget(each, byCatalog(at, each));
+        const kept = at.admin.unresolved('needs-read', { after, handedOverUntilMs, limit: PART });
+        for (const each of kept) at.admin.retarget(each, byCatalog(at, each));
         return kept.at(-1)?.changeId;
       });
     }

@@ -207,7 +207,7 @@ export class PushLoop {
     const { stores, kind } = this.#options;
     return stores.read((at) => {
       const sendAsIs = this.#sendsAsIs(at) || !this.#areTargetsFound(at);
-      return at.calls.outlook(kind, { sendAsIs });
+      return at.dispatcher.outlook(kind, { sendAsIs });
     });
   }
 
@@ -218,11 +218,11 @@ export class PushLoop {
     for (;;) {
       const polledMs = rules.skipUnchanged ? lastPollOkMs() : null;
       const skipUnchanged = polledMs !== null && Math.abs(clock.nowMs() - polledMs) < ORDERS_KNOWN_MS;
-      if (kind === 'stock') while (await stores.write((at) => at.calls.catchUp(rules)));
+      if (kind === 'stock') while (await stores.write((at) => at.dispatcher.catchUp(rules)));
       await this.#findTargets();
       const claim = await stores.write((at) => {
         if (!this.#areTargetsFound(at)) return undefined;
-        return at.calls.claim(kind, max, {
+        return at.dispatcher.claim(kind, max, {
           ...rules,
           skipUnchanged,
           lookBelow,
@@ -236,7 +236,7 @@ export class PushLoop {
   /** Writes the outcomes of a call's changes. */
   async settle(callId: number, answers: readonly Answer[]): Promise<SettlementReport> {
     const { stores, kind, onSettled } = this.#options;
-    const report = await stores.write(({ calls }) => calls.settle(callId, answers));
+    const report = await stores.write(({ dispatcher }) => dispatcher.settle(callId, answers));
     try {
       onSettled?.(
         kind,
@@ -284,12 +284,12 @@ export class PushLoop {
     while (last !== undefined) {
       const after: number = last;
       last = await stores.write((at) => {
-        const { decisions, intake } = at;
-        const kept = decisions.unresolved('as-is', { after, limit: TARGETS_AT_ONCE });
+        const { admin, intake } = at;
+        const kept = admin.unresolved('as-is', { after, limit: TARGETS_AT_ONCE });
         for (const each of kept) {
           const resolution = intake.resolve(each);
-          if (resolution.state !== 'needs-read') decisions.retarget(each, resolution);
-          else if (!this.#sendsAsIs(at)) decisions.askFor(each);
+          if (resolution.state !== 'needs-read') admin.retarget(each, resolution);
+          else if (!this.#sendsAsIs(at)) admin.askFor(each);
         }
         return kept.at(-1)?.changeId;
       });

@@ -47,8 +47,8 @@ export class Stores {
   readonly looks: StockLooks;
   readonly intake: OutboxIntake;
   readonly inbox: InboxIntake;
-  readonly calls: OutboxDispatcher;
-  readonly decisions: OutboxAdmin;
+  readonly dispatcher: OutboxDispatcher;
+  readonly admin: OutboxAdmin;
   readonly queries: OutboxQueries;
   readonly audit: Audit;
   readonly clock: Clock;
@@ -93,8 +93,8 @@ export class Stores {
     this.reservations = new Reservations(options);
     this.intake = new OutboxIntake(options);
     this.inbox = new InboxIntake(options, this.intake, this.reservations);
-    this.calls = new OutboxDispatcher(options);
-    this.decisions = new OutboxAdmin({ ...options, guards });
+    this.dispatcher = new OutboxDispatcher(options);
+    this.admin = new OutboxAdmin({ ...options, guards });
     this.queries = new OutboxQueries(db);
     this.audit = new Audit(options);
   }

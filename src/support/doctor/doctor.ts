@@ -134,7 +134,7 @@ const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
 );
 
 /** Whether a check applies to this kind of store. */
-function concerns(id: CheckId, config: Config | undefined): boolean {
+export function concerns(id: CheckId, config: Config | undefined): boolean {
   if (/^hub\.(server|certificate|branches)$/.test(id)) return config !== undefined && isHub(config);
   return !/^hub/.test(id) || (config !== undefined && (isBranch(config) || isHub(config)));
 }

@@ -64,7 +64,7 @@ export const LEDGER: CpuMeasure = {
     const commit = await sameRowsCommit(directory, { isTablesAlone: true });
     const ids = orderIds();
     const catchUp = async () => {
-      while (await stores.write(({ calls }) => calls.catchUp({ holdBack: true })));
+      while (await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack: true })));
     };
     await catchUp();
     return {

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import path from 'node:path';
+import { openMirror } from '../../../src/app/mirror.ts';
 import { systemClock } from '../../../src/core/system-clock.ts';
-import { openMirror } from '../../../src/orders/reading/mirror.ts';
 import { benchAnswer } from '../mirror-samples.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 

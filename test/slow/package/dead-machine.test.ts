@@ -5,8 +5,8 @@ import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openMirror } from '../../../src/app/mirror.ts';
 import { systemClock } from '../../../src/core/system-clock.ts';
-import { openMirror } from '../../../src/orders/reading/mirror.ts';
 import { newRecoveryPhrase } from '../../../src/support/recovery-phrase.ts';
 import { benchEntry, benchOrder } from '../../bench/mirror-samples.ts';
 import { limitMs } from '../../support/shared-config.ts';

@@ -153,7 +153,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     machine.run(`sed -n 's/.*"refreshToken": "\\(.*\\)".*/\\1/p' /run/platform.json |
       tillsync init --yes --token-stdin --base-url http://127.0.0.1:9100 --branch sub-1,B1 --branch sub-2,B2 --branch sub-3 \\
         --callback-url http://127.0.0.1:8787/webhook --timezone America/Santiago`);
-    machine.run(`sed -i 's#^nats = .*#nats = "nats://127.0.0.1:4222"#' /etc/tillsync/config.toml`);
+    machine.run(`printf '\\n[hub]\\nnats = "nats://127.0.0.1:4222"\\n' >> /etc/tillsync/config.toml`);
     expect(hubChecks()['hub.server']).toMatchObject({
       level: 'fail',
       remedy: 'Write it with: sudo tillsync hub server-config',
@@ -165,7 +165,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     expect(said).toContain(START);
     machine.run(START.replaceAll('sudo ', ''));
     until('systemctl is-active -q tillsync-nats.service');
-    machine.run(`sed -i 's#^public_url = .*#public_url = "tls://hub.example.com:4222"#' /etc/tillsync/config.toml
+    machine.run(`sed -i '/^nats = /a public_url = "tls://hub.example.com:4222"' /etc/tillsync/config.toml
       cd ${PLACE}/certificates; ${recipe('sudo install -m 640').replaceAll('sudo ', '')}`);
     const [written = ''] = commandsOf('sudo tillsync hub server-config \\');
     machine.run(`${written.replace('sudo ', '')} --no-start`);

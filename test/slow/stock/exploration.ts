@@ -181,8 +181,8 @@ export class Exploration {
       ...some('hold', true, () => this.#count(first, { isHeld: true })),
       ...(held.length > 0
         ? ([
-            ['release', () => void this.#out.decisions.release({ changeId: heldId })],
-            ['drop', () => this.#out.decisions.discard(heldId)],
+            ['release', () => void this.#out.admin.release({ changeId: heldId })],
+            ['drop', () => this.#out.admin.discard(heldId)],
           ] as Step[])
         : []),
       ...some('misname', true, () => this.#misname(first)),
@@ -375,8 +375,8 @@ export class Exploration {
   #misname(stock: Stock): void {
     const { qty } = this.#counted(stock);
     this.#out.accept('stock', [{ externalId: 'nobody', subsidiaryId: branchOf(stock), qty }]);
-    for (const change of this.#out.decisions.unresolved('needs-read', { limit: 9 })) {
-      this.#out.decisions.retarget(change, this.#out.resolve(change, true));
+    for (const change of this.#out.admin.unresolved('needs-read', { limit: 9 })) {
+      this.#out.admin.retarget(change, this.#out.resolve(change, true));
     }
   }
 
@@ -502,14 +502,14 @@ export class Exploration {
   }
 
   #catchUp(): void {
-    while (this.#out.calls.catchUp({ holdBack: true }));
+    while (this.#out.dispatcher.catchUp({ holdBack: true }));
   }
 
   /** Claims a call; returns false if none is to be made. Checks that no stock is sent needlessly, or twice at once. */
   #claim(): boolean {
     const before = new Map(this.#ledger().map((each) => [each.stock, each]));
     const counted = this.#rows(`SELECT target FROM outbox WHERE state = 'pending' AND held_guard IS NULL`);
-    const { callId, items } = this.#out.calls.claim('stock', 100, { ...RULES, platformDeducts: true });
+    const { callId, items } = this.#out.dispatcher.claim('stock', 100, { ...RULES, platformDeducts: true });
     if (callId === null) return false;
     const sent = items.map(({ changeId, target, body }) => {
       const [, sku, branch] = /^sku:(.+)@(.+)$/.exec(target) ?? [];
@@ -542,7 +542,7 @@ export class Exploration {
     const { call } = this.#world;
     if (!call) return;
     this.#world.call = null;
-    this.#out.calls.settle(
+    this.#out.dispatcher.settle(
       call.id,
       call.items.map(({ changeId }) => ({ changeId, state, message: 'No.' })),
     );

@@ -172,7 +172,7 @@ export class Interleavings {
     const booked = heard.isBookedEarly && !isHeard ? (this.#world.count?.version ?? 0) : null;
     if (now !== before) heard.moves.push({ qty: now - before, seq: this.#seq(), booked });
     // Each event is applied alone, because two events that are applied together become one step with the newer number.
-    while (this.#out.calls.catchUp({ holdBack: true }));
+    while (this.#out.dispatcher.catchUp({ holdBack: true }));
     heard.isHeard = true;
     heard.isNews = false;
   }
@@ -218,7 +218,7 @@ export class Interleavings {
   }
 
   #claim(): boolean {
-    const { callId, items } = this.#out.calls.claim('stock', 100, {
+    const { callId, items } = this.#out.dispatcher.claim('stock', 100, {
       ...RULES,
       platformDeducts: this.#kind !== 'neither',
     });
@@ -240,13 +240,13 @@ export class Interleavings {
     const { call } = this.#world;
     if (!call) return;
     this.#world.call = null;
-    this.#out.calls.settle(call.id, [{ changeId: call.changeId, state }]);
+    this.#out.dispatcher.settle(call.id, [{ changeId: call.changeId, state }]);
   }
 
   #crash(): void {
     this.#world.call = null;
     this.#world.sweep = null;
-    this.#out.calls.reclaim();
+    this.#out.dispatcher.reclaim();
   }
 
   #beginSweep(): void {

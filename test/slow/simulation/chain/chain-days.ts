@@ -236,9 +236,8 @@ export class ChainDays {
         prepareRestored(backup, newest - SEQ_JUMP, this.world);
         branch.replaceMirror(backup);
         await branch.open();
-        await branch.services.stores.write(({ queries, decisions }) => {
-          for (const { changeId } of queries.list({ state: 'held', limit: 1_000 }))
-            decisions.discard(changeId);
+        await branch.services.stores.write(({ queries, admin }) => {
+          for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) admin.discard(changeId);
         });
         await this.world.posOf(name).tellAll();
       }

@@ -104,7 +104,7 @@ export class SimulatedHub extends ChainStore {
       });
     this.#reads = new ProductReads({ stores, platform, clock, onQueued: () => {} });
     this.#pushes = { stock: push('stock'), product: push('product') };
-    await stores.write(({ calls }) => calls.reclaim());
+    await stores.write(({ dispatcher }) => dispatcher.reclaim());
   }
 
   override async close(): Promise<void> {
@@ -180,8 +180,8 @@ export class SimulatedHub extends ChainStore {
     prepareRestored(file, newest, this.world);
     this.replaceMirror(file);
     await this.open();
-    await this.services.stores.write(({ queries, decisions }) => {
-      for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) decisions.discard(changeId);
+    await this.services.stores.write(({ queries, admin }) => {
+      for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) admin.discard(changeId);
     });
     await this.poll();
     await this.sweep();

@@ -1,82 +1,29 @@
-import { findProducts } from '../app/read-only-services.ts';
-import type { Services } from '../app/services.ts';
-import type { SweepEnd } from '../catalog/catalog-store.ts';
+import { findProducts } from '../../app/read-only-services.ts';
+import type { Services } from '../../app/services.ts';
+import type { SweepEnd } from '../../catalog/catalog-store.ts';
+import type { Branch } from '../../catalog/product.ts';
+import { CatalogSweep, type SweepRequest, type SweepTarget } from '../../catalog/sweep.ts';
+import type { Config } from '../../config/config-type.ts';
+import { TillsyncError } from '../../core/errors.ts';
+import { recordText, scanRecords, speaksOfMorePages } from '../../core/json-records.ts';
+import { type Clock, isoUtc } from '../../core/time.ts';
+import { readingWithoutCustomer } from '../../orders/merging/customer.ts';
+import { compileSpellings } from '../../orders/merging/field-aliases.ts';
+import type { OrderReading } from '../../orders/merging/order.ts';
+import { readOrderText } from '../../orders/merging/order-reader.ts';
+import { believedPartOf, knownOrder } from '../../orders/merging/order-rows.ts';
+import { chooseOrders } from '../../orders/receiving/order-lists.ts';
+import { addDays, liesWithin, type PollWindow, pollWindow } from '../../orders/receiving/poll-window.ts';
+import type { ComparedPart } from '../../outbox/ledger/stock-differences.ts';
+import type { MirrorStores } from '../../outbox/sending/repositories.ts';
+import type { CallOptions } from '../../platform/platform.ts';
+import type { ProductRecord } from '../../platform/schemas.ts';
 import {
-  asKept,
-  type Branch,
+  type OrderDifference,
+  orderDifferences,
   type ProductDifference,
   productDifferences,
-  type Scalar,
-} from '../catalog/product.ts';
-import { CatalogSweep, type SweepRequest, type SweepTarget } from '../catalog/sweep.ts';
-import type { Config } from '../config/config-type.ts';
-import { TillsyncError } from '../core/errors.ts';
-import { recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
-import { type Clock, isoUtc } from '../core/time.ts';
-import { readingWithoutCustomer } from '../orders/merging/customer.ts';
-import { compileSpellings } from '../orders/merging/field-aliases.ts';
-import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/merging/mirrored-order.ts';
-import type { OrderFields, OrderReading } from '../orders/merging/order.ts';
-import { readOrderText } from '../orders/merging/order-reader.ts';
-import { believedPartOf, knownOrder } from '../orders/merging/order-rows.ts';
-import { chooseOrders } from '../orders/receiving/order-lists.ts';
-import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/receiving/poll-window.ts';
-import type { ComparedPart } from '../outbox/ledger/stock-differences.ts';
-import type { MirrorStores } from '../outbox/sending/repositories.ts';
-import type { CallOptions } from '../platform/platform.ts';
-import type { ProductRecord } from '../platform/schemas.ts';
-
-/** A value that differs between the mirror and the platform. */
-export interface OrderDifference {
-  orderId: string;
-  /** Name of the field; `order` if one side lacks the order, `items` if the lists of items differ. */
-  field: string;
-  /** Value in the mirror; null if it is unknown or the order does not exist. */
-  mirror: Scalar;
-  platform: Scalar;
-}
-
-/** Compares the mirror's order with the platform's. A field that the platform does not send does not differ. */
-export function orderDifferences(
-  mirrored: MirroredOrder | undefined,
-  { orderId, fields, items }: OrderReading,
-): OrderDifference[] {
-  if (!mirrored) return [{ orderId, field: 'order', mirror: null, platform: fields.status ?? 'there' }];
-  const differences: OrderDifference[] = [];
-  for (const field of Object.keys(fields) as (keyof OrderFields)[]) {
-    const platform = fields[field] ?? null;
-    const mirror = mirrored[field];
-    if (asKept(mirror) !== asKept(platform)) differences.push({ orderId, field, mirror, platform });
-  }
-  if (items && itemsText(items) !== itemsText(mirrored.items)) {
-    const [mirror, platform] = [`${mirrored.items.length} items`, `${items.length} items`];
-    differences.push({ orderId, field: 'items', mirror, platform });
-  }
-  return differences;
-}
-
-/** Fields that only the mirror has. They get the same value on both sides, so that they never differ. */
-const OF_MIRROR: Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'> = {
-  sku: null,
-  productId: null,
-  matchedBy: null,
-};
-
-/** Returns order lines as text for a comparison, without sku and product, which only the mirror knows. */
-function itemsText(items: readonly (OrderItem | PlacedItem)[]): string {
-  return JSON.stringify(
-    items.map(({ modifiers, ...item }) => [
-      sorted({ ...item, ...OF_MIRROR }),
-      modifiers.map((each) => sorted({ ...each })),
-    ]),
-  );
-}
-
-function sorted(fields: object): [string, unknown][] {
-  return Object.entries(fields)
-    .map(([name, value]): [string, unknown] => [name, value === null ? null : String(value)])
-    .sort(([a], [b]) => (a < b ? -1 : 1));
-}
+} from './differences.ts';
 
 export interface OrdersDiff {
   window: PollWindow;

@@ -1,25 +1,17 @@
 import type Database from 'better-sqlite3';
 import {
   type AlarmKey,
-  type Alarms,
-  type AlarmUp,
   type FindingLevel,
   FRESHNESS_SUBJECTS,
   type Freshness,
-  type FreshnessBoard,
   type FreshnessState,
   type FreshnessSubject,
-} from '../../core/alarm.ts';
-import { toldText } from '../../core/errors.ts';
-import { isoUtc } from '../../core/time.ts';
-import { sqlOf } from '../../db/sqlite.ts';
-import type { MirrorFile } from './mirror-file.ts';
-
-/** An alarm that is raised now. */
-export interface RaisedAlarm extends AlarmUp {
-  /** When the alarm's message or level last changed. */
-  changedAt: string;
-}
+} from '../core/alarm.ts';
+import { toldText } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import type { MirrorHealth, RaisedAlarm } from '../orders/reading/mirror.ts';
+import type { MirrorFile } from '../orders/reading/mirror-file.ts';
 
 interface PendingAlarm {
   /** Message of the alarm; null means that the alarm ended. */
@@ -31,7 +23,7 @@ interface PendingAlarm {
 const NO_FAILURE = { code: null, since: null, tries: 0 };
 
 /** Stores a flow's freshness. If `lastOkAt` is null, the stored value is kept. */
-export function setFreshness(db: Database.Database, freshness: Freshness): void {
+function setFreshness(db: Database.Database, freshness: Freshness): void {
   const { failure: _, ...rest } = freshness;
   sqlOf(db).run(
     `INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures)
@@ -79,15 +71,11 @@ function storedAlarms(db: Database.Database): RaisedAlarm[] {
  * Stores freshness and alarms. Reporting is synchronous although the database may be busy: a report takes effect in
  * this process at once and is written afterwards. A failed write is repeated with the next report.
  */
-export class HealthStore implements FreshnessBoard, Alarms {
+export class HealthStore implements MirrorHealth {
   readonly #file: MirrorFile;
   readonly #freshness = new Map<FreshnessSubject, Freshness>();
   readonly #alarms = new Map<AlarmKey, PendingAlarm>();
   #flushing: Promise<void> | undefined;
-  /**
-   * Called with the raised alarms that are not on the disk, after each write and when the mirror is locked. Must not
-   * throw.
-   */
   onUnwritten: (alarms: readonly RaisedAlarm[]) => void = () => {};
 
   constructor(file: MirrorFile) {
@@ -119,7 +107,10 @@ export class HealthStore implements FreshnessBoard, Alarms {
     }
   }
 
-  /** Stores a flow's state as the hub reported it to this branch. */
+  put(db: Database.Database, freshness: Freshness): void {
+    setFreshness(db, freshness);
+  }
+
   adopt(freshness: Freshness): void {
     this.#put(freshness);
   }
@@ -128,7 +119,6 @@ export class HealthStore implements FreshnessBoard, Alarms {
     this.#putAlarm(key, trouble === null ? null : toldText(trouble), trouble === null ? null : level);
   }
 
-  /** Returns one entry per subject, including reports that are not written yet. */
   freshness(): Freshness[] {
     const stored = new Map(this.#file.read(storedFreshness).map((each) => [each.subject, each]));
     const subjects = FRESHNESS_SUBJECTS.filter(
@@ -142,7 +132,6 @@ export class HealthStore implements FreshnessBoard, Alarms {
     });
   }
 
-  /** Returns the raised alarms, oldest first, including those that are not written yet. */
   raised(): RaisedAlarm[] {
     const up = new Map(this.#file.read(storedAlarms).map((alarm) => [alarm.key, alarm]));
     for (const [key, { message, level, at }] of this.#alarms) {
@@ -152,10 +141,6 @@ export class HealthStore implements FreshnessBoard, Alarms {
     return [...up.values()];
   }
 
-  /**
-   * Calls `onUnwritten` with the raised alarms that are not on the disk; with an empty list if all reports were
-   * written.
-   */
   notifyUnwritten(): void {
     const raised = [...this.#alarms].flatMap(([key, { message, level, at }]) =>
       message === null ? [] : { key, message, level, raisedAt: at, changedAt: at },
@@ -163,7 +148,6 @@ export class HealthStore implements FreshnessBoard, Alarms {
     this.onUnwritten(raised);
   }
 
-  /** Waits until all reports were written or a write failed. */
   async flush(): Promise<void> {
     this.#flushing ??= this.#write();
     await this.#flushing;

@@ -1,8 +1,8 @@
-/** Tests src/orders/reading/mirror.ts. */
+/** Tests src/health/health-store.ts. */
 
 import { describe, expect, it } from 'vitest';
-import { openMirror } from '../../src/orders/reading/mirror.ts';
-import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
+import { openMirror } from '../../src/app/mirror.ts';
+import { openTestMirror, receive, sampleNotification } from '../orders/open-test-mirror.ts';
 
 const of = (mirror: ReturnType<typeof openTestMirror>['mirror'], subject: string) =>
   mirror.health.freshness().find((each) => each.subject === subject);
