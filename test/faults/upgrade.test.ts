@@ -19,8 +19,8 @@ const LATER = {
 const KEPT = [
   'SELECT order_id, code, status, seq, payload FROM orders ORDER BY order_id',
   'SELECT * FROM order_events ORDER BY seq',
-  'SELECT * FROM order_acks ORDER BY order_id',
-  'SELECT * FROM outbox ORDER BY change_id',
+  'SELECT * FROM _order_acks ORDER BY order_id',
+  'SELECT * FROM _outbox ORDER BY change_id',
   'SELECT * FROM _stock_counts ORDER BY sku, subsidiary_id',
   'SELECT * FROM _ledger_orders ORDER BY order_id',
 ];
@@ -99,7 +99,7 @@ it(
       }
       if (!isKilled) break;
       expect(await upgrade()).toMatchObject({ code: 1 });
-      expect(rowsOf(place, 'SELECT count(*) AS n FROM orders WHERE of_later = order_id')).toEqual(
+      expect(rowsOf(place, 'SELECT count(*) AS n FROM _orders WHERE of_later = order_id')).toEqual(
         rowsOf(place, 'SELECT count(*) AS n FROM later'),
       );
       expect(dump(mirror), `after step ${step}`).toEqual(before);
