@@ -164,7 +164,7 @@ export class Stage {
    * waited are missing.
    */
   counts({ sku }: Article, shop = OWN): Count[] {
-    const sql = `SELECT json_extract(body, '$.qty') AS qty, created_at AS at FROM outbox
+    const sql = `SELECT json_extract(body, '$.qty') AS qty, created_at AS at FROM _outbox
       WHERE kind = 'stock' AND sku = ? AND subsidiary_id = ? AND source <> 'hold-back' ORDER BY version DESC`;
     return this.place.rows<Count>(sql, String(sku), shop.subsidiaryId);
   }
@@ -176,7 +176,7 @@ export class Stage {
 
   /** Returns how many counts of an article the till handed over, including those that newer counts replaced. */
   handOvers({ sku }: Article): number {
-    const sql = `SELECT total(1 + replaced) AS n FROM outbox
+    const sql = `SELECT total(1 + replaced) AS n FROM _outbox
       WHERE kind = 'stock' AND sku = ? AND source <> 'hold-back' AND state <> 'superseded'`;
     return this.place.rows<{ n: number }>(sql, String(sku))[0]?.n ?? 0;
   }

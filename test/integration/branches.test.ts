@@ -258,7 +258,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
       const [key] = rowsOf<{ seed: string }>(branch.storage, 'SELECT seed FROM link_key', 'state.db');
       const [{ keys } = { keys: '{}' }] = rowsOf<{ keys: string }>(
         chain.hub.storage,
-        'SELECT keys FROM _hub',
+        'SELECT keys FROM hub',
         'state.db',
       );
       const there = new NatsBranchLink({ url, branch: 'B1', seed: key?.seed ?? '', tls: null });

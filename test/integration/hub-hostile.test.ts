@@ -73,7 +73,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   }
 
   async function connectAsHub(): Promise<NatsConnection> {
-    const sql = 'SELECT keys FROM _hub';
+    const sql = 'SELECT keys FROM hub';
     const [{ keys } = { keys: '{}' }] = rowsOf<{ keys: string }>(hub.storage, sql, 'state.db');
     return connectAs('hub', (JSON.parse(keys) as { hub: string }).hub);
   }

@@ -181,7 +181,7 @@ export class ChainPlace {
   async letDaysPass(days: number): Promise<void> {
     const [{ seed } = { seed: '' }] = rowsOf<{ seed: string }>(
       this.hub.storage,
-      "SELECT json_extract(keys, '$.hub') AS seed FROM _hub",
+      "SELECT json_extract(keys, '$.hub') AS seed FROM hub",
       'state.db',
     );
     const connection = await connect({
