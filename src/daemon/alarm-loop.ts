@@ -81,7 +81,8 @@ export function alarmLoops(
     // At a branch, the waiting time of an order is measured by the hub's clock.
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
     unbookedAfterMs,
-    silentPos: () => posWatch.look(isHub(config) ? [] : mirror.read((db) => posSigns(db, branches))),
+    silentPos: () =>
+      posWatch.look(isHub(config) ? [] : mirror.read((db) => posSigns(db, branches, clock.nowMs()))),
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
     unmappedItems: (of, from) => {
       const waits = `${IS_OPEN} AND ${IS_TO_BOOK} AND ${IS_UNACKNOWLEDGED}`;

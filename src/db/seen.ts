@@ -6,7 +6,8 @@ type SeenKind =
   | 'product-field'
   | 'acknowledging-store'
   | 'holding-branch'
-  | 'inbox-row';
+  | 'inbox-row'
+  | 'pos-hour';
 
 /** SQL for the names of a kind, to which conditions may be added: `SELECT name FROM ${seen('polled-day')} AND …`. */
 export const seen = (kind: SeenKind): string => `_seen WHERE kind = '${kind}'`;

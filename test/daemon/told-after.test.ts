@@ -272,11 +272,13 @@ const FAULTS: Fault[] = [
     begin({ store: { directory, clock } }) {
       // It gave a sign in each hour of the last three weeks, the last one now.
       const mirror = new Database(path.join(directory, 'mirror.db'));
-      const sign = mirror.prepare('INSERT INTO _pos_signs (store, hour, last_at) VALUES (?, ?, ?)');
+      const sign = mirror.prepare(
+        "INSERT INTO _seen (kind, name, first_at, last_at) VALUES ('pos-hour', ?, ?, ?)",
+      );
       mirror.transaction(() => {
         for (let ms = clock.nowMs() - 21 * DAY_MS; ms <= clock.nowMs(); ms += 60 * MINUTE_MS) {
           const at = new Date(ms).toISOString();
-          sign.run('B1', at.slice(0, 13), at);
+          sign.run(`${at.slice(0, 13)} B1`, at, at);
         }
       })();
       mirror.close();

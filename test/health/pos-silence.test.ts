@@ -2,10 +2,11 @@
 
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { zoneCalendar } from '../../src/core/time.ts';
 import { PosWatch } from '../../src/health/pos-silence.ts';
 import { posSigns } from '../../src/outbox/intake/pos-signs.ts';
+import { tempMirror } from '../outbox/outbox-fixture.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { storeRig } from '../support/store-rig.ts';
@@ -85,7 +86,12 @@ it('an acknowledgement is a sign of which no hour is learned', async () => {
   const rig = storeRig({ lookEveryMs: 20_000 });
   const daemon = await rig.daemon();
   await rig.clock.advance(60_000);
-  const signs = () => rig.rows('SELECT store, last_at AS at, is_regular AS isRegular FROM _pos_signs');
+  const signs = () => {
+    const db = new Database(path.join(rig.directory, 'mirror.db'));
+    const found = posSigns(db, [], rig.clock.nowMs());
+    db.close();
+    return found.map(({ lastAt, hours }) => ({ at: lastAt, hours: hours.size }));
+  };
   const acknowledge = async (number: number) => {
     const order = sampleNotification(number, { status: 'payment-approved' });
     expect(await rig.announce(daemon, order)).toBe(200);
@@ -99,24 +105,38 @@ it('an acknowledgement is a sign of which no hour is learned', async () => {
   };
   const first = await acknowledge(1);
   await rig.clock.advance(60_000);
-  expect(signs()).toEqual([{ store: expect.any(String), at: first, isRegular: 0 }]);
-  // Of an hour with a row in pos_alive, it moves the last sign and nothing else.
+  expect(signs()).toEqual([{ at: first, hours: 0 }]);
+  // Of an hour with another sign, it moves the last sign and nothing else.
   const db = new Database(path.join(rig.directory, 'mirror.db'));
-  db.exec('UPDATE _pos_signs SET is_regular = 1');
+  const [store = ''] = db
+    .prepare<[], string>("SELECT name FROM _seen WHERE kind = 'acknowledging-store'")
+    .pluck()
+    .all();
+  db.prepare("INSERT INTO _seen (kind, name, first_at, last_at) VALUES ('pos-hour', ?, ?, ?)").run(
+    `${first.slice(0, 13)} ${store}`,
+    first,
+    first,
+  );
   db.close();
   const second = await acknowledge(2);
-  expect(signs()).toEqual([{ store: expect.any(String), at: second, isRegular: 1 }]);
+  expect(signs()).toEqual([{ at: second, hours: 1 }]);
   expect(second > first).toBe(true);
+  // So does an acknowledgement of an order that was edited since.
+  const again = new Date(rig.clock.nowMs() + 60_000).toISOString();
+  const edited = new Database(path.join(rig.directory, 'mirror.db'));
+  edited.prepare('UPDATE _order_acks SET acked_at = ? WHERE acked_at = ?').run(again, second);
+  edited.close();
+  expect(signs()).toEqual([{ at: again, hours: 1 }]);
 });
 
-it('a POS that only acknowledges has no usual hours', () => {
-  const db = new Database(':memory:');
-  onTestFinished(() => void db.close());
-  db.exec('CREATE TABLE _pos_signs (store TEXT, hour TEXT, last_at TEXT, is_regular INTEGER)');
-  for (const hour of shopHours(THURSDAY_MS, 3)) {
-    db.prepare('INSERT INTO _pos_signs VALUES (?, ?, ?, 0)').run('B1', hour, `${hour}:10:00.000Z`);
-  }
-  expect(posSigns(db, [])).toEqual([{ store: 'B1', lastAt: '2026-04-01T22:10:00.000Z', hours: new Set() }]);
+it('a POS that only acknowledges has no usual hours, and is forgotten after four weeks', () => {
+  const db = tempMirror();
+  const lastAt = '2026-04-01T22:10:00.000Z';
+  db.prepare(
+    "INSERT INTO _seen (kind, name, first_at, last_at) VALUES ('acknowledging-store', 'B1', '2026-03-01T15:00:00.000Z', ?)",
+  ).run(lastAt);
+  expect(posSigns(db, [], THURSDAY_MS)).toEqual([{ store: 'B1', lastAt, hours: new Set() }]);
+  expect(posSigns(db, [], THURSDAY_MS + 29 * DAY_MS)).toEqual([]);
 });
 
 it('a row in pos_alive and a request of a POS are signs, a look at the status is none; silence is a finding', async () => {
@@ -127,7 +147,11 @@ it('a row in pos_alive and a request of a POS are signs, a look at the status is
   const daemon = await rig.daemon();
   await rig.clock.advance(60_000);
   const signs = () =>
-    rig.rows<{ store: string }>('SELECT store FROM _pos_signs ORDER BY store').map((row) => row.store);
+    rig
+      .rows<{ store: string }>(
+        "SELECT substr(name, 15) AS store FROM _seen WHERE kind = 'pos-hour' ORDER BY 1",
+      )
+      .map((row) => row.store);
   const silent = async () => {
     const { verdict } = (await (await fetch(`${daemon.localUrl}/v1/status`)).json()) as {
       verdict: { findings: { code: string }[] };

@@ -1,31 +1,40 @@
 import type Database from 'better-sqlite3';
 import type { Branch } from '../../catalog/product.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
+import { seen } from '../../db/seen.ts';
 import { sqlOf } from '../../db/sqlite.ts';
 
-/** Stores signs of life of each store's POS in the mirror, one row an hour. Acknowledgements are noted by a trigger, as signs of which no hour is learned. */
+/** Stores signs of life of each store's POS in the mirror, by the hour. No hour is learned of acknowledgements, because they come with orders. */
 
-/** Time for which hours are stored: the weeks by which a silence is judged, and one more. */
+/** Time for which signs count: the weeks by which a silence is judged, and one more. */
 const KEPT_MS = 4 * 7 * 24 * 3_600_000;
 /** Time between two notes of one store, so that a POS that calls each second does not write each second. */
 const NOTE_EVERY_MS = 60_000;
+/** Length of an hour such as 2026-01-15T12, behind which a name of `pos-hour` has a blank and the store. */
+const HOUR_LENGTH = 13;
 
 /** Notes a sign of life of a store's POS, in the caller's transaction. `store` is '' if the sign names none. */
 function notePosSign(db: Database.Database, store: string, at: string): void {
-  const sql = 'INSERT OR REPLACE INTO _pos_signs (store, hour, last_at) VALUES (?, ?, ?)';
-  sqlOf(db).run(sql, store, at.slice(0, 13), at);
+  const sql = `INSERT INTO _seen (kind, name, first_at, last_at) VALUES ('pos-hour', ?, ?, ?)
+    ON CONFLICT (kind, name) DO UPDATE SET last_at = excluded.last_at`;
+  sqlOf(db).run(sql, `${at.slice(0, HOUR_LENGTH)} ${store}`, at, at);
 }
 
 /** Returns the signs of each store. The two ids of one branch are one store; with one branch, so is all. */
 export function posSigns(
   db: Database.Database,
   branches: readonly Branch[],
+  nowMs: number,
 ): { store: string; lastAt: string; hours: Set<string> }[] {
-  const rows = sqlOf(db).rows<{ store: string; hour: string; lastAt: string; isRegular: number }>(
-    'SELECT store, hour, last_at AS lastAt, is_regular AS isRegular FROM _pos_signs ORDER BY last_at',
-  );
+  const sql = `SELECT substr(name, ${HOUR_LENGTH + 2}) AS store, substr(name, 1, ${HOUR_LENGTH}) AS hour, last_at AS lastAt
+    FROM ${seen('pos-hour')} UNION ALL SELECT name, NULL, last_at FROM ${seen('acknowledging-store')} AND last_at >= ?
+    ORDER BY lastAt`;
   const found = new Map<string, { store: string; lastAt: string; hours: Set<string> }>();
-  for (const { store: id, hour, lastAt, isRegular } of rows) {
+  const rows = sqlOf(db).rows<{ store: string; hour: string | null; lastAt: string }>(
+    sql,
+    isoUtc(nowMs - KEPT_MS),
+  );
+  for (const { store: id, hour, lastAt } of rows) {
     const branch =
       branches.length === 1
         ? branches[0]
@@ -33,7 +42,7 @@ export function posSigns(
     const store = branch ? (branch.externalId ?? branch.subsidiaryId ?? '') : id;
     const known = found.get(store) ?? { store, lastAt, hours: new Set() };
     known.lastAt = lastAt;
-    if (isRegular === 1) known.hours.add(hour);
+    if (hour !== null) known.hours.add(hour);
     found.set(store, known);
   }
   return [...found.values()];
@@ -63,11 +72,11 @@ export class PosLife {
     for (const store of due) this.#notedMs.set(store, monoMs);
     const nowMs = this.#clock.nowMs();
     const at = isoUtc(nowMs);
-    const before = isoUtc(nowMs - KEPT_MS).slice(0, 13);
+    const before = isoUtc(nowMs - KEPT_MS).slice(0, HOUR_LENGTH);
     await this.#mirror
       .write((db) => {
         for (const store of due) notePosSign(db, store, at);
-        sqlOf(db).run('DELETE FROM _pos_signs WHERE hour < ?', before);
+        sqlOf(db).run(`DELETE FROM ${seen('pos-hour')} AND name < ?`, before);
       })
       .catch(() => undefined);
   }

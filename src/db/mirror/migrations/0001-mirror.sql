@@ -464,10 +464,12 @@ CREATE TABLE marks (
 -- 'unknown-status': one that the platform says and its document does not name; 'product-field': one that products have,
 -- or had; 'acknowledging-store': one, as orders name it, whose POS has acknowledged an order; 'holding-branch': one for
 -- which orders that nobody booked are held back since then, '' for every branch; 'inbox-row': the key of one that is in
--- the outbox since then and not yet removed from the inbox.
+-- the outbox since then and not yet removed from the inbox; 'pos-hour': an hour (UTC) and a store, '' for one not named,
+-- whose POS gave a sign of life other than an acknowledgement, such as `2026-01-15T12 B1`.
 CREATE TABLE _seen (
   kind TEXT NOT NULL CHECK (kind IN (
-    'polled-day', 'unknown-status', 'product-field', 'acknowledging-store', 'holding-branch', 'inbox-row')),
+    'polled-day', 'unknown-status', 'product-field', 'acknowledging-store', 'holding-branch', 'inbox-row',
+    'pos-hour')),
   name TEXT NOT NULL,
   first_at TEXT NOT NULL,
   -- NULL: of this kind only the first time is noted.
@@ -741,6 +743,11 @@ CREATE TRIGGER store_acknowledges AFTER INSERT ON _order_acks WHEN NEW.source <>
     AND name IN (SELECT coalesce(store_external_id, '') FROM _orders WHERE order_id = NEW.order_id);
 END;
 
+CREATE TRIGGER store_acknowledges_again AFTER UPDATE OF acked_at ON _order_acks WHEN NEW.source <> 'cli' BEGIN
+  UPDATE _seen SET last_at = NEW.acked_at WHERE kind = 'acknowledging-store'
+    AND name IN (SELECT coalesce(store_external_id, '') FROM _orders WHERE order_id = NEW.order_id);
+END;
+
 -- A row is what the platform is believed to have of a stock.
 CREATE VIEW _stock_beliefs AS
 SELECT k.sku, k.subsidiary_id, k.show, k.show_uncertain,
@@ -879,35 +886,6 @@ CREATE TABLE _preparation_events (
 CREATE INDEX preparation_events_by_order ON _preparation_events (order_id);
 
 -- Health.
-
--- A row is an hour (UTC, such as 2026-01-15T12) in which a store's POS gave a sign of life; '' where it named no store.
-CREATE TABLE _pos_signs (
-  store TEXT NOT NULL,
-  hour TEXT NOT NULL,
-  last_at TEXT NOT NULL,
-  -- 0 if the hour has only acknowledgements: those come with orders, so no hour is usual because of them.
-  is_regular INTEGER NOT NULL DEFAULT 1,
-  PRIMARY KEY (store, hour)
-) WITHOUT ROWID;
-
--- No OR REPLACE: the conflict rule of the statement that fires a trigger overrides that of the trigger's own.
-CREATE TRIGGER pos_acknowledges AFTER INSERT ON _order_acks WHEN NEW.source <> 'cli' BEGIN
-  UPDATE _pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
-    AND store IN (SELECT coalesce(store_external_id, '') FROM _orders WHERE order_id = NEW.order_id);
-  INSERT INTO _pos_signs (store, hour, last_at, is_regular)
-    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM _orders
-    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM _pos_signs
-      WHERE store = coalesce(_orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
-END;
-
-CREATE TRIGGER pos_acknowledges_again AFTER UPDATE OF acked_at ON _order_acks WHEN NEW.source <> 'cli' BEGIN
-  UPDATE _pos_signs SET last_at = NEW.acked_at WHERE hour = substr(NEW.acked_at, 1, 13)
-    AND store IN (SELECT coalesce(store_external_id, '') FROM _orders WHERE order_id = NEW.order_id);
-  INSERT INTO _pos_signs (store, hour, last_at, is_regular)
-    SELECT coalesce(store_external_id, ''), substr(NEW.acked_at, 1, 13), NEW.acked_at, 0 FROM _orders
-    WHERE order_id = NEW.order_id AND NOT EXISTS (SELECT 1 FROM _pos_signs
-      WHERE store = coalesce(_orders.store_external_id, '') AND hour = substr(NEW.acked_at, 1, 13));
-END;
 
 -- A row is an action of a person, or of the daemon, that a person may ask about later.
 CREATE TABLE _audit (
