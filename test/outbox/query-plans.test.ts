@@ -10,13 +10,13 @@ import { TEA } from './swept-outbox.ts';
  * state of the catalogue, or end at their LIMIT.
  */
 const ONCE =
-  /FROM orders INDEXED BY orders_open|expected_qty IS NOT wanted_qty|FROM products WHERE vanished_at IS NULL(?: ORDER BY rowid DESC LIMIT|$)|INDEXED BY integrations_by_pos_b WHERE|UPDATE stock_(?:counts|steps) SET [\s\S]*@(?:sku|key) IN \(''/;
+  /FROM _orders INDEXED BY orders_open|expected_qty IS NOT wanted_qty|FROM _products WHERE vanished_at IS NULL(?: ORDER BY rowid DESC LIMIT|$)|INDEXED BY integrations_by_pos_b WHERE|UPDATE _stock_(?:counts|steps) SET [\s\S]*@(?:sku|key) IN \(''/;
 /**
  * Step of a query plan that reads a whole table of the catalogue, of orders, of changes or of counts (by name or
  * alias), or that makes an index for one query. A scan of a partial index reads only what waits.
  */
 const READS_ALL =
-  /\bSCAN (i|k|s|p|o|e|c|integrations|stocks|skus|products|orders|order_items|order_events)\b|\bSCAN (outbox|w|stock_counts|stock_steps)(?! USING)\b|AUTOMATIC/;
+  /\bSCAN (i|k|s|p|o|e|c|integrations|_stocks|_skus|_products|_orders|order_items|order_events)\b|\bSCAN (_outbox|w|_stock_counts|_stock_steps)(?! USING)\b|AUTOMATIC/;
 
 it('nothing that runs with each order or change reads the catalogue, the orders or the changes from end to end', async () => {
   const db = tempMirror();

@@ -26,21 +26,21 @@ const HEARD_ONCE: Fault[] = [
   },
   {
     name: 'a line that nobody could place is never looked up again',
-    from: /FROM ledger_orders WHERE is_stale = 1/,
+    from: /FROM _ledger_orders WHERE is_stale = 1/,
     to: 'FROM _ledger_orders WHERE is_stale = 2',
     world: 'sold before',
     isOfWalks: true,
   },
   {
     name: 'a line is not looked up by its name',
-    from: /JOIN stocks k USING \(sku\) WHERE p\.name = \+\?/,
-    to: 'JOIN stocks k USING (sku) WHERE 0 AND p.name = +?',
+    from: /JOIN _stocks k USING \(sku\) WHERE p\.name = \+\?/,
+    to: 'JOIN _stocks k USING (sku) WHERE 0 AND p.name = +?',
     world: 'renames',
     isOfWalks: true,
   },
   {
     name: 'each event takes all anew',
-    from: /total\(qty\) AS qty FROM stock_steps WHERE order_id/,
+    from: /total\(qty\) AS qty FROM _stock_steps WHERE order_id/,
     to: '0 * total(qty) AS qty FROM _stock_steps WHERE order_id',
     world: 'renames',
     isOfWalks: true,
@@ -95,7 +95,7 @@ const BOOKED_PER_EVENT: Fault[] = [
 const LEFT_OUT: Fault[] = [
   {
     name: 'what an acknowledgement leaves out is booked with the rest',
-    from: /@qty, placed_ms, is_first\s+FROM stock_steps s/,
+    from: /@qty, placed_ms, is_first\s+FROM _stock_steps s/,
     to: '0 * @qty, placed_ms, is_first FROM _stock_steps s',
     world: 'the second of two lines',
     isOfWalks: true,
@@ -112,7 +112,7 @@ const LEFT_OUT: Fault[] = [
 const HANDED_OVER_THEN: Fault[] = [
   {
     name: 'nobody notes what came before the inbox was read',
-    from: /INTO hand_overs \(first_version, last_version, handed_at\) VALUES \(\?, \?, \?\)/,
+    from: /INTO _hand_overs \(first_version, last_version, handed_at\) VALUES \(\?, \?, \?\)/,
     to: 'INTO _hand_overs (first_version, last_version, handed_at) SELECT ?, ?, ? WHERE 0',
     world: 'two ways',
     isOfWalks: true,
@@ -133,7 +133,7 @@ const HANDED_OVER_THEN: Fault[] = [
   },
   {
     name: 'an acknowledgement that waits for the inbox never books',
-    from: /without FROM order_acks WHERE waits_since <= \?/,
+    from: /without FROM _order_acks WHERE waits_since <= \?/,
     to: "without FROM _order_acks WHERE waits_since > '9' || ?",
     world: 'two ways',
     isOfWalks: true,

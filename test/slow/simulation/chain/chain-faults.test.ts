@@ -27,7 +27,7 @@ describe('the simulation notices', { timeout: 600_000 }, () => {
   });
 
   it('a mark that moves though nothing was applied', async () => {
-    const sql = `CREATE TRIGGER sabotage BEFORE INSERT ON orders WHEN NEW.code % 3 = 0 BEGIN SELECT RAISE(IGNORE); END`;
+    const sql = `CREATE TRIGGER sabotage BEFORE INSERT ON _orders WHEN NEW.code % 3 = 0 BEGIN SELECT RAISE(IGNORE); END`;
     const sabotage: Sabotage = async ({ branches }) => {
       for (const branch of branches) await branch.services.mirror.write((db) => void db.exec(sql));
     };
