@@ -37,8 +37,9 @@ export interface KnownAck {
 type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
 
 /**
- * Adds a merged order to the feed of its branch, in the transaction of the merge; called only if `isFeeding`. Branches that had the order before
- * get it too, so that they learn that it moved or ended. An order of no known branch is recorded as unassigned.
+ * Adds a merged order to the feed of its branch, in the transaction of the merge. Must be called only if `isFeeding`.
+ * Branches that had the order before get it too, so that they learn that it moved or ended. An order of no known branch
+ * is recorded as unassigned.
  */
 export function feedOrder(db: Database.Database, order: SentOrder): void {
   const { orderId } = order.reading;

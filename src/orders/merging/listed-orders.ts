@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { counted } from '../../core/errors.ts';
 import { isoUtc } from '../../core/time.ts';
-import { seen } from '../../db/seen.ts';
+import { noteSeen, seen } from '../../db/seen.ts';
 import { sqlOf } from '../../db/sqlite.ts';
 import type { MirrorFile } from '../reading/mirror-file.ts';
 import { addDays, liesWithin, type PollWindow } from '../receiving/poll-window.ts';
@@ -161,9 +161,8 @@ const DAYS_KEPT = 400;
 
 function noteDays(db: Database.Database, { startDate, endDate }: PollWindow, at: string): void {
   const sql = sqlOf(db);
-  const note = `INSERT INTO _seen (kind, name, first_at, last_at) VALUES ('polled-day', ?, ?, ?)
-    ON CONFLICT (kind, name) DO UPDATE SET last_at = excluded.last_at`;
-  for (let day = startDate; day <= endDate; day = addDays(day, 1)) sql.run(note, day, at, at);
+  const note = noteSeen('polled-day');
+  for (let day = startDate; day <= endDate; day = addDays(day, 1)) sql.run(note, { name: day, at });
   const keptFrom = addDays(isoUtc(Date.parse(at)).slice(0, 10), -DAYS_KEPT);
   sql.run(`DELETE FROM ${seen('polled-day')} AND name < ?`, keptFrom);
 }

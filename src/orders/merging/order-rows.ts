@@ -335,8 +335,9 @@ export function newestPayload({
 export interface MergeOptions {
   /** True to skip the lookup of an order known to be missing. */
   isNew?: boolean;
-  /** Shared by the transaction's orders, as is `isFed`: whether orders go to branches of this tillsync. */
+  /** Shared by the transaction's orders. */
   places?: LinePlaces;
+  /** Result of `isFeeding`, if the transaction has asked already. */
   isFed?: boolean;
   /** Status of the callback that was held before this one, if it is known already that callbacks decide. */
   heldBefore?: string | null;
@@ -352,7 +353,7 @@ export function mergeOrder(
   received: OrderObservation,
   spellings: OrderSpellings,
   pollDigest: string | null,
-  { isNew = false, places = new LinePlaces(db), isFed = isFeeding(db), heldBefore }: MergeOptions = {},
+  { isNew = false, places = new LinePlaces(db), isFed, heldBefore }: MergeOptions = {},
 ): OrderOutcome {
   const known = isNew ? undefined : knownOrder(db, received.reading.orderId);
   const knownStatus = known ? statusIn(known.values) : null;
@@ -415,7 +416,7 @@ export function mergeOrder(
     if (hasSameLines && !sameItems && items)
       sql.run('UPDATE _orders SET numbers_seq = ? WHERE order_id = ?', Number(seq), orderId);
     // The feed gets the whole order, so that a branch that lacks the order needs nothing more.
-    if (isFed) {
+    if (isFed ?? isFeeding(db)) {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
       const all: OrderReading = { orderId, fields: whole, items: items ?? itemsOf(db, orderId) };
       if (reading.incomplete) all.incomplete = reading.incomplete;

@@ -365,12 +365,12 @@ function oneLineEach<T extends SourceLine & { kind: 'stock'; change: StockChange
   { stocks, keyOf }: Pick<InventoryIndex, 'stocks' | 'keyOf'>,
   how: { rows: RowsRule; names: OptionNames },
 ) {
-  const placed = given.map((row): ArticleRow<T | Row> => {
-    const key = 'change' in row ? keyOf(row.change as StockChange) : undefined;
-    return key === undefined
-      ? (at.intake.articlesOf([row])[0] as ArticleRow<T | Row>)
-      : { row, key, productKey: key };
-  });
+  const keys = given.map((row) => ('change' in row ? keyOf(row.change as StockChange) : undefined));
+  const others = at.intake.articlesOf(given.filter((_, i) => keys[i] === undefined));
+  const found = new Map(others.map((each) => [each.row, each]));
+  const placed = given.map(
+    (row, i): ArticleRow<T | Row> => found.get(row) ?? { row, key: keys[i], productKey: keys[i] },
+  );
   const one = oneRowEach(placed, { kind: 'stock', ...how });
   const unreadable = new Set(given.flatMap((row) => ('fault' in row ? [row.index] : [])));
   const refused = one.filter((row) => 'fault' in row).filter(({ index }) => !unreadable.has(index));

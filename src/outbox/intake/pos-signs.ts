@@ -1,10 +1,13 @@
 import type Database from 'better-sqlite3';
 import type { Branch } from '../../catalog/product.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
-import { seen } from '../../db/seen.ts';
+import { noteSeen, seen } from '../../db/seen.ts';
 import { sqlOf } from '../../db/sqlite.ts';
 
-/** Stores signs of life of each store's POS in the mirror, by the hour. No hour is learned of acknowledgements, because they come with orders. */
+/**
+ * Stores signs of life of each store's POS in the mirror, by the hour. No hour is learned of acknowledgements, because
+ * they come with orders.
+ */
 
 /** Time for which signs count: the weeks by which a silence is judged, and one more. */
 const KEPT_MS = 4 * 7 * 24 * 3_600_000;
@@ -15,9 +18,7 @@ const HOUR_LENGTH = 13;
 
 /** Notes a sign of life of a store's POS, in the caller's transaction. `store` is '' if the sign names none. */
 function notePosSign(db: Database.Database, store: string, at: string): void {
-  const sql = `INSERT INTO _seen (kind, name, first_at, last_at) VALUES ('pos-hour', ?, ?, ?)
-    ON CONFLICT (kind, name) DO UPDATE SET last_at = excluded.last_at`;
-  sqlOf(db).run(sql, `${at.slice(0, HOUR_LENGTH)} ${store}`, at, at);
+  sqlOf(db).run(noteSeen('pos-hour'), { name: `${at.slice(0, HOUR_LENGTH)} ${store}`, at });
 }
 
 /** Returns the signs of each store. The two ids of one branch are one store; with one branch, so is all. */
