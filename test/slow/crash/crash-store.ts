@@ -47,7 +47,7 @@ export interface Crash {
 const LIMITS = { ...QUICK_LIMITS, endpointIntervalMs: 300, ordersIntervalMs: 1_500 };
 const START_DEADLINE_MS = limitMs(15_000);
 /** Time after the daemon's complete start, when it is killed even if it has not reached the kill point. */
-const POINT_DEADLINE_MS = 2_500;
+const POINT_DEADLINE_MS = limitMs(2_500);
 
 /**
  * A store that crashes many times, with the same files, the same platform, a POS and customers that never
