@@ -85,7 +85,7 @@ async function start({ programs, user, home }: Cluster): Promise<ServerProcess> 
     await untilReady(programs, home, database);
     await inPostgres(home, async (sql) => {
       await sql`DROP TABLE IF EXISTS orders`;
-      await sql`CREATE TABLE _orders (order_id text PRIMARY KEY, status text, received_at timestamptz, payload jsonb)`;
+      await sql`CREATE TABLE orders (order_id text PRIMARY KEY, status text, received_at timestamptz, payload jsonb)`;
     });
     receiver = await startServer('postgres-server.ts', home, SECRET);
   } catch (error) {

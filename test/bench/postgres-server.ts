@@ -11,7 +11,7 @@ const sql = postgres({ host, username: 'bench', database: 'postgres' });
 const server = await plainReceiver(secret, async (body) => {
   const { internalOrderId, status } = body as { internalOrderId: string; status: string };
   await sql`
-    INSERT INTO _orders (order_id, status, received_at, payload)
+    INSERT INTO orders (order_id, status, received_at, payload)
     VALUES (${internalOrderId}, ${status}, now(), ${sql.json(body as postgres.JSONValue)})
     ON CONFLICT (order_id) DO UPDATE
       SET status = excluded.status, received_at = excluded.received_at, payload = excluded.payload`;
