@@ -145,7 +145,7 @@ function takeOverRows(db: Database.Database, newer: string): void {
       .all(table, schema);
   const tables = db
     .prepare<[], string>(
-      "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name <> '_schema_migrations'",
+      "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
     )
     .pluck()
     .all();
