@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { compareOrders } from '../../../src/demo/demo-pos.ts';
@@ -26,6 +27,7 @@ export function notArrived(
  * have left a journal that a read-only connection cannot roll back.
  */
 function waiting(file: string, readonly: boolean, what: string): string[] {
+  if (!existsSync(file)) return [`${file} is not there yet`];
   const db = new Database(file, { readonly, fileMustExist: true, timeout: 1_000 });
   try {
     const count = db.prepare<[], number>(`SELECT count(*) FROM ${what}`).pluck().get() ?? 0;

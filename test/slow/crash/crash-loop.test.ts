@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SEED } from '../../support/seed.ts';
 import { describe as described, ROUNDS, runCampaign } from './campaign.ts';
-import { buildProgram, type Program } from './daemon-life.ts';
+import { buildProgram, LATER, type Program } from './daemon-life.ts';
 import { FIRST_POINTS, KILL_POINTS, UPGRADE_POINTS } from './kill-points.ts';
 
 /*
@@ -25,7 +25,7 @@ import { FIRST_POINTS, KILL_POINTS, UPGRADE_POINTS } from './kill-points.ts';
 let program: Program;
 
 beforeAll(async () => {
-  program = await buildProgram();
+  program = await buildProgram(LATER);
 });
 afterAll(() => program.remove());
 

@@ -24,8 +24,8 @@ import { StoreLoad } from './store-load.ts';
 export interface CrashStoreOptions {
   seed: number;
   program: Program;
-  /** Number of migrations in the mirror that the daemon finds at its first start; with 0 it finds no files. */
-  oldSteps: number;
+  /** Whether the daemon finds files of an earlier version at its first start; else it finds none. */
+  isOld: boolean;
   /** Set if a kill also loses unsynced data; `lies` is that of `openPowerLoss`. */
   power?: { lies?: string } | undefined;
 }
@@ -88,12 +88,12 @@ export class CrashStore {
     this.#random = seededRandom(options.seed ^ 0x5eed);
     const { storage, directory, sandbox, config } = place;
     chmodSync(directory, 0o755);
-    this.isUpgraded = options.oldSteps === 0;
+    this.isUpgraded = !options.isOld;
     if (options.power && !existsSync(storage)) {
       mkdirSync(storage);
       chmodSync(storage, 0o2750);
     }
-    const oldOrders = options.oldSteps > 0 ? writeOldFiles(storage, options.oldSteps) : [];
+    const oldOrders = options.isOld ? writeOldFiles(storage) : [];
     this.#power = options.power && openPowerLoss({ directory, root: storage, ...options.power });
     this.#power?.adopt();
     this.#env = {

@@ -13,6 +13,17 @@ export interface Program {
   remove(): void;
 }
 
+/** A table that only the made-up later version has. */
+export const LATER_TABLE = 'later';
+
+/** Migrations as a later version may have them, with a table and columns that this version does not know. */
+export const LATER = {
+  mirror: `ALTER TABLE _orders ADD COLUMN of_later TEXT;
+    CREATE TABLE ${LATER_TABLE} AS SELECT order_id, seq FROM _orders;
+    UPDATE _orders SET of_later = order_id;`,
+  state: `ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE ${LATER_TABLE} (x);`,
+};
+
 /**
  * Bundles the sources in `TILLSYNC_CRASH_ROOT`, else those of this checkout. `laterSteps` maps databases to SQL; the
  * program is then a later version, with this SQL as one more migration of each of these databases.

@@ -1,21 +1,21 @@
-import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { migrate } from '../../../src/db/migrate.ts';
 import { openDatabase } from '../../../src/db/sqlite.ts';
 import { ORDER_FIELDS } from '../../../src/orders/merging/field-aliases.ts';
 import { weightsText } from '../../../src/orders/merging/merge.ts';
 import { NAMED, NOT_SAID } from '../../../src/orders/merging/order.ts';
-import { ROOT } from '../../support/workplace.ts';
 
 const ORDERS = 400;
 
-/** Writes files of an earlier version: a mirror with its first `steps` migrations and orders. Returns the order ids. */
-export function writeOldFiles(storage: string, steps: number): string[] {
+/**
+ * Writes files of this version, which is the earlier one for the daemon that is crashed: a mirror with orders, and a
+ * `state.db`. Returns the order ids.
+ */
+export function writeOldFiles(storage: string): string[] {
   mkdirSync(storage, { recursive: true });
   chmodSync(storage, 0o2750);
-  const mirror = openOld(storage, 'mirror', 0o640, steps);
+  const mirror = openOld(storage, 'mirror', 0o640);
   const order = mirror.prepare(
     `INSERT INTO _orders (order_id, status, seq, updated_at, event_source, payload_source, payload, evidence)
      VALUES (?, 'dispatched', ?, '2020-01-01T00:00:00.000Z', 'poll', 'poll', ?, ?)`,
@@ -43,26 +43,20 @@ export function writeOldFiles(storage: string, steps: number): string[] {
     mirror.exec("INSERT INTO marks (name, value) VALUES ('feed.begun', 1)");
   })();
   mirror.close();
-  openOld(storage, 'state', 0o600, 1).close();
+  openOld(storage, 'state', 0o600).close();
   return ids;
 }
 
-function openOld(storage: string, name: 'mirror' | 'state', mode: number, steps: number) {
-  const all = path.join(ROOT, 'src/db', name, 'migrations');
-  const some = mkdtempSync(path.join(tmpdir(), 'tillsync-crash-schema-'));
-  try {
-    const files = readdirSync(all).filter((file) => file.endsWith('.sql'));
-    for (const file of files.sort().slice(0, steps))
-      copyFileSync(path.join(all, file), path.join(some, file));
-    const db = openDatabase({
-      path: path.join(storage, `${name}.db`),
-      mode,
-      busyTimeoutMs: 0,
-      pragmas: { journal_mode: 'wal' },
-    });
-    migrate(db, { directory: pathToFileURL(`${some}/`), name: `${name}.db` });
-    return db;
-  } finally {
-    rmSync(some, { recursive: true });
-  }
+function openOld(storage: string, name: 'mirror' | 'state', mode: number) {
+  const db = openDatabase({
+    path: path.join(storage, `${name}.db`),
+    mode,
+    busyTimeoutMs: 0,
+    pragmas: { journal_mode: 'wal' },
+  });
+  migrate(db, {
+    directory: new URL(`../../../src/db/${name}/migrations/`, import.meta.url),
+    name: `${name}.db`,
+  });
+  return db;
 }

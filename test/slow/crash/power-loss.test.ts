@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SEED } from '../../support/seed.ts';
 import { describe as described, ROUNDS, runCampaign } from './campaign.ts';
-import { buildProgram, type Program } from './daemon-life.ts';
+import { buildProgram, LATER, type Program } from './daemon-life.ts';
 
 const CUTS = Math.ceil(ROUNDS / 5);
 let program: Program;
 
 beforeAll(async () => {
-  program = await buildProgram();
+  program = await buildProgram(LATER);
 });
 afterAll(() => program.remove());
 

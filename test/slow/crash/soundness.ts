@@ -2,6 +2,7 @@ import { cpSync, existsSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import type { WebhookSender } from '../../../src/sandbox/webhook.ts';
+import { LATER_TABLE } from './daemon-life.ts';
 import type { SubmittedChange } from './handed-over.ts';
 import { appliedValue } from './platform-gate.ts';
 
@@ -20,7 +21,7 @@ export interface Findings {
   faults: string[];
   /** The stored refresh token; undefined if none was stored yet. */
   refreshToken: string | undefined;
-  /** Whether the mirror has the newest schema. */
+  /** Whether the mirror has the tables of the later version. */
   isUpgraded: boolean;
 }
 
@@ -48,17 +49,17 @@ export function inspect(storage: string, copy: string, expected: Expectations): 
   const inbox = using('inbox/inbox.db', undefined, (db) =>
     has(db, 'order_acks') ? inboxRows(db) : undefined,
   );
-  const isUpgraded = using('mirror.db', false, (db) => {
-    if (has(db, '_orders')) faults.push(...orderFaults(db, expected));
-    if (!has(db, '_outbox')) return false;
+  const schema = using('mirror.db', { isThere: false, isUpgraded: false }, (db) => {
+    if (!has(db, '_orders')) return { isThere: false, isUpgraded: false };
+    faults.push(...orderFaults(db, expected));
     faults.push(...changeFaults(db, inbox ?? { changes: [], acks: [] }, expected.handedOver));
-    return true;
+    return { isThere: true, isUpgraded: has(db, LATER_TABLE) };
   });
-  if (!isUpgraded) {
+  if (!schema.isThere) {
     const kept = new Map(inbox?.changes.map((change) => [change.target, change.value]));
     faults.push(...expected.handedOver.missing(kept));
   }
-  return { faults, refreshToken, isUpgraded };
+  return { faults, refreshToken, isUpgraded: schema.isUpgraded };
 }
 
 /**

@@ -1,15 +1,10 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { SEED } from '../../support/seed.ts';
-import { buildProgram } from './daemon-life.ts';
+import { buildProgram, LATER } from './daemon-life.ts';
 import { upgradeThereAndBack, type Versions } from './upgrade-store.ts';
 
 /** Number of stores, each with its own seed; `TILLSYNC_SEED` is the first seed. */
 const COUNT = Number(process.env.TILLSYNC_UPGRADES ?? 2);
-/** Migrations as a later version may have them, with columns that this version does not know. */
-const LATER = {
-  mirror: 'ALTER TABLE _orders ADD COLUMN of_later TEXT;',
-  state: 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE later (x);',
-};
 
 let versions: Versions;
 beforeAll(async () => {
