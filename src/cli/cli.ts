@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import type { Environment } from '../config/source.ts';
-import { asTillsyncError, type ErrorCode, type TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, type ErrorCode, type TillsyncError, UNSEEN } from '../core/errors.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
 
 /** Exit codes of all commands, for scripts. */
@@ -55,13 +55,6 @@ export interface Cli {
   /** Sets the exit code. If the command ends with an error, the error's exit code is used instead. */
   endWith(code: ExitCode): void;
 }
-
-/**
- * Characters that control a terminal or hide text on it: controls (C0, C1), line separators, direction marks,
- * characters without width, and tag characters.
- */
-const UNSEEN =
-  /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
 /**
  * Returns untrusted text on one line, with control characters made visible, so that the text cannot control the

@@ -46,12 +46,18 @@ function isList(cell: CsvCell): cell is readonly CsvValue[] {
   return Array.isArray(cell);
 }
 
+/** What begins a formula in a cell. */
+const FORMULA = /^[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/;
+/** What would begin one for a spreadsheet that takes other characters as separators than the file has. */
+const AFTER_SEPARATOR = /(?<=[^\s\0])([,;\t|]["\s\0]*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])/g;
+
 /**
  * Puts an apostrophe before a text that a spreadsheet would run as a formula, because customers may write any text.
  * The wide forms of `=`, `+`, `-` and `@` of East Asian keyboards are included.
  */
 function harmless(text: string): string {
-  return /^[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/.test(text) ? `'${text}` : text;
+  const inside = text.replaceAll(AFTER_SEPARATOR, "$1'");
+  return FORMULA.test(inside) ? `'${inside}` : inside;
 }
 
 function quoted(cell: string, separator: string): string {

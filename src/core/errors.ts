@@ -253,16 +253,20 @@ export function firstNames<Item>(
 }
 
 /**
- * Returns text from outside tillsync, cut to a length, with blanks for control characters other than tab and line feed.
+ * Returns text from outside tillsync, cut to a length, with blanks for the characters of `UNSEEN` other than tab and
+ * line feed.
  */
 export function cleaned(value: string, lengthMax: number): string {
-  const text = Array.from(value.slice(0, lengthMax), (char) => (isControl(char) ? ' ' : char)).join('');
+  const text = value.slice(0, lengthMax).replace(UNSEEN, (char) => (/[\n\t]/.test(char) ? char : ' '));
   return value.length > lengthMax ? `${text}…` : text;
 }
 
-function isControl(char: string): boolean {
-  return (char < ' ' && char !== '\n' && char !== '\t') || char === '\u007f';
-}
+/**
+ * Characters that control a terminal or hide text on it: controls (C0, C1), line separators, direction marks,
+ * characters without width, and tag characters.
+ */
+export const UNSEEN =
+  /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
 /** Longest reason in characters. Nobody reads a longer one. */
 const TOLD_MAX = 2_000;

@@ -2,7 +2,7 @@ import { fstatSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { type LogFn, type Logger as PinoLogger, pino, stdSerializers } from 'pino';
 import type { PrettyOptions } from 'pino-pretty';
-import { formatCommands, TillsyncError } from './errors.ts';
+import { firstNames, formatCommands, TillsyncError } from './errors.ts';
 import { type Log, type LogConfig, secretForms } from './log.ts';
 import { type Clock, isoUtc } from './time.ts';
 
@@ -140,6 +140,10 @@ const CAUSES_MAX = 4;
 /** Returns an error as fields of the log. Only an unexpected error has a stack. */
 function serializeError(error: unknown, depth = 0): unknown {
   if (!(error instanceof Error)) return error;
+  if (isOfShape(error)) {
+    const frames = error.stack?.split('\n').filter((line) => line.startsWith('    at '));
+    return { type: error.name, message: shapeFaults(error), stack: frames?.join('\n') };
+  }
   if (!(error instanceof TillsyncError) || error.code === 'internal') return stdSerializers.err(error);
   return {
     code: error.code,
@@ -151,8 +155,25 @@ function serializeError(error: unknown, depth = 0): unknown {
   };
 }
 
+/** Error of zod, whose message is a list of all faults as JSON. */
+interface ShapeError extends Error {
+  issues: readonly { code: string; path: readonly PropertyKey[] }[];
+}
+
+function isOfShape(error: Error): error is ShapeError {
+  return error.name.endsWith('ZodError') && 'issues' in error && Array.isArray(error.issues);
+}
+
+/** Returns where the first faults are and of which kind, without a value and without a name that came from outside. */
+function shapeFaults({ issues }: ShapeError): string {
+  return firstNames(issues, ({ code, path }) => `${path.map(String).join('.') || 'the whole'}: ${code}`).join(
+    '; ',
+  );
+}
+
 function causeOf(cause: unknown, depth: number): unknown {
   if (cause instanceof TillsyncError) return serializeError(cause, depth + 1);
   if (!(cause instanceof Error)) return cause === undefined ? undefined : String(cause);
+  if (isOfShape(cause)) return { name: cause.name, message: shapeFaults(cause) };
   return { name: cause.name, message: cause.message, ...('code' in cause ? { code: cause.code } : {}) };
 }

@@ -8,7 +8,7 @@ import { Agent, request } from 'undici';
 import { userAgent } from '../app/installation.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { PROBE_HEADER } from '../orders/receiving/callback-log.ts';
+import { PROBE_HEADER, PROBE_SECRET } from '../orders/receiving/callback-log.ts';
 import {
   type Address,
   addressOf,
@@ -29,7 +29,6 @@ export interface ProbeResult {
 }
 
 const TIMEOUT_MS = 10_000;
-const WRONG_SECRET = 'tillsync-webhook-test-with-a-wrong-secret';
 
 export interface ProbeOptions {
   config: Config;
@@ -50,14 +49,14 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
   const open = new Agent();
   try {
     const results: ProbeResult[] = [];
-    const refused = await statusOf(local, WRONG_SECRET, '{}', agent, signal);
+    const refused = await statusOf(local, PROBE_SECRET, '{}', agent, signal);
     results.push(judgeWrong('local', local, refused));
     if (refused === 401 && secret !== undefined && isOwnListener(port, config.storage.directory)) {
       const large = ' '.repeat(bodyLimitBytes + 1);
       results.push(judgeRight(local, await statusOf(local, secret, large, agent, signal)));
     }
     if (callbackUrl !== '') {
-      const reached = await statusOf(callbackUrl, WRONG_SECRET, '{}', open, signal);
+      const reached = await statusOf(callbackUrl, PROBE_SECRET, '{}', open, signal);
       results.push(judgeWrong('public', callbackUrl, reached));
     }
     return results;

@@ -11,6 +11,8 @@ const cellsOf = (value: string) => csvText([value], { a: (text) => text }).split
 
 test.each([
   ['=1+1', "'=1+1"],
+  ['Ana;=1+1', "Ana;'=1+1"],
+  ['=1; =2', "'=1; '=2"],
   ['+569 123', "'+569 123"],
   ['-2', "'-2"],
   ['@SUM(A1)', "'@SUM(A1)"],

@@ -1,5 +1,6 @@
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import * as z from 'zod';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { createLogger, isJournal } from '../../src/core/logger.ts';
 import type { Clock } from '../../src/core/time.ts';
@@ -44,6 +45,17 @@ describe('a log line', () => {
     const refused = captured({ pretty: false }, true);
     refused.log.warn({}, 'Mirrored.');
     expect(JSON.parse(refused.text())).toMatchObject({ msg: 'Mirrored.' });
+  });
+
+  test('tells of a strange shape where it is wrong, without what was found there', () => {
+    const { log, text, lines } = captured();
+    const error = z.object({ customer: z.enum(['Ana']) }).safeParse({ customer: 'Berta Soto' }).error;
+    log.error({ err: error }, 'x');
+    log.error({ err: new TillsyncError('platform-garbled', 'No.', { cause: error }) }, 'y');
+    expect(JSON.parse(lines[0] ?? '').err.message).toBe('customer: invalid_value');
+    expect(JSON.parse(lines[1] ?? '').err.cause.message).toBe('customer: invalid_value');
+    expect(text()).not.toContain('issues');
+    expect(text()).not.toContain('Ana');
   });
 
   test('tells our errors by code and hint without a stack, and others with it', () => {

@@ -223,7 +223,12 @@ describe('callbacks that are refused', () => {
     await polled();
     // `webhook test` sends a wrong secret too, but its probes do not count as refused callbacks of the platform.
     for (let i = 0; i < 2; i++) expect((await place.command('webhook', 'test')).code).toBe(0);
-    const wrong = { 'x-webhook-secret': 'another', 'x-forwarded-for': '203.0.113.7' };
+    // Whoever guesses secrets may call it a probe.
+    const wrong = {
+      'x-webhook-secret': 'another',
+      'x-tillsync-probe': '1',
+      'x-forwarded-for': '203.0.113.7',
+    };
     for (let i = 0; i < 2; i++) expect(await notify(place, sampleNotification(1), wrong)).toBe(401);
     expect(await codes()).not.toContain('webhook.refused');
     expect(await notify(place, sampleNotification(1), wrong)).toBe(401);

@@ -136,12 +136,12 @@ describe('alarms', () => {
   it('keep foreign text cleaned and cut', async () => {
     const { mirror } = openTestMirror();
     mirror.health.note('hub.misuse', `a\0b\u001b[31m ${'x'.repeat(200_000)}`);
-    mirror.health.report('orders.poll', 'failing', 'c\0d');
+    mirror.health.report('orders.poll', 'failing', 'c\0d\u009b31m\u202ee');
     await mirror.health.flush();
     const message = mirror.health.raised()[0]?.message ?? '';
     expect(message).toMatch(/^a b \[31m x+…$/);
     expect(message.length).toBeLessThan(2_100);
-    expect(mirror.health.freshness()[0]?.message).toBe('c d');
+    expect(mirror.health.freshness()[0]?.message).toBe('c d 31m e');
   });
 
   it('cost no write when nothing is new', async () => {

@@ -41,8 +41,13 @@ export interface KeptCallback extends Callback {
   count: number;
 }
 
-/** Header that marks tillsync's own test requests, so that they do not count as failed callbacks. */
+/**
+ * Header that marks tillsync's own test requests, so that they do not count as failed callbacks. Anybody may send it, so
+ * it says nothing about a request that is refused for its secret.
+ */
 export const PROBE_HEADER = 'x-tillsync-probe';
+/** The one wrong secret of tillsync's own test requests. Whoever else sends it guesses nothing by it. */
+export const PROBE_SECRET = 'tillsync-webhook-test-with-a-wrong-secret';
 
 /** Time for which callbacks are collected before they are written together. */
 const COLLECT_MS = 2_000;

@@ -8,7 +8,7 @@ import { asTillsyncError } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 import type { Clock } from '../../core/time.ts';
 import type { IncomingEntry, OrderReading } from '../merging/order.ts';
-import { type Callback, type CallbackFault, PROBE_HEADER } from './callback-log.ts';
+import { type Callback, type CallbackFault, PROBE_HEADER, PROBE_SECRET } from './callback-log.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /**
@@ -306,7 +306,7 @@ export function callbackRoute(
       orderStatus,
       from: senderOf(request),
       fault: status === null ? ('cut-off' as const) : fault,
-      isProbe: request.raw.headers[PROBE_HEADER] !== undefined,
+      isProbe: isProbe(request.raw, status),
     };
     onAnswered?.(callback, reply.elapsedTime);
     done();
@@ -314,6 +314,11 @@ export function callbackRoute(
 
   const route: RouteOptions = { method: 'POST', url: path, onRequest, handler };
   return onAnswered ? { ...route, onResponse } : route;
+}
+
+function isProbe({ headers }: IncomingMessage, status: number | null): boolean {
+  if (status === 401) return headers[SECRET_HEADER] === PROBE_SECRET;
+  return headers[PROBE_HEADER] !== undefined;
 }
 
 function whyRefused({ headers }: IncomingMessage): CallbackFault {

@@ -85,7 +85,9 @@ describe('on a machine without a running systemd', () => {
   });
 
   it('is removed and purged without a trace but its user', () => {
+    machine.run('install -d -m 0700 /etc/credstore && touch /etc/credstore/tillsync.hook-pos');
     machine.run('dpkg -r tillsync');
+    machine.run('test -f /etc/credstore/tillsync.hook-pos');
     machine.run('test -d /var/lib/tillsync && test -f /etc/tillsync/config.toml');
     machine.run('dpkg -P tillsync');
     expect(
@@ -103,9 +105,12 @@ describe('on a machine without a running systemd', () => {
     machine.run('install -d -o tillsync /var/lib/tillsync@second && touch /var/lib/tillsync@second/kept');
     machine.run(`dpkg -i ${builtPackage()}`);
     machine.run('echo "# second" > /etc/tillsync/second.toml');
+    machine.run('touch /etc/credstore/tillsync@second.hook-pos');
     const said = machine.run('dpkg -P tillsync');
     expect(said).toContain("sudo rm -r '/srv/shop'");
     expect(said).toContain("sudo rm -r '/var/lib/tillsync@second'");
+    expect(said).toContain("sudo rm '/etc/credstore/tillsync@second.hook-pos'");
+    machine.run('test -f /etc/credstore/tillsync@second.hook-pos');
     machine.run('test -f /srv/shop/kept && test -f /var/lib/tillsync@second/kept');
     expect(machine.run('test -L /var/lib/tillsync || echo gone; ls /etc/tillsync')).toBe('gone\nsecond.toml');
   });
