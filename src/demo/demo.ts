@@ -164,15 +164,20 @@ async function watch(
 }
 
 /**
- * Makes the platform's callbacks reliable again, waits until all are sent, and then for two polls.
+ * How many polls may pass until the mirror has what the platform has: a callback that the platform gave up on may still
+ * come in during a poll, which then does not decide on its order.
  */
+const LAST_POLLS_MAX = 4;
+
+/** Makes the platform's callbacks reliable again, waits until all are sent, and then for the last polls. */
 async function catchUp({ onEvent }: DemoOptions, { control }: Sandbox, daemon: Daemon): Promise<void> {
   onEvent?.('no more changes; waiting for the last poll');
   control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
   await control.settled();
-  await daemon.services.orderPoll.poll({ wide: true });
-  // A callback that the platform gave up on may have come in during that poll, which then does not decide on its order.
-  await daemon.services.orderPoll.poll({ wide: true });
+  for (let polls = 0; polls < LAST_POLLS_MAX; polls++) {
+    await daemon.services.orderPoll.poll({ wide: true });
+    if (compareOrders(control.orders(), rowsOf(daemon)).differences.length === 0) return;
+  }
 }
 
 /** Lets the POS submit every count once more, and waits until the platform has all counts. */
