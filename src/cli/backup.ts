@@ -368,6 +368,7 @@ async function restoreFile(
     path: file,
     file: descriptor,
     opening,
+    isSecret,
     differentials,
     config,
     clock,

@@ -347,6 +347,8 @@ export interface RestoreBackupOptions extends RestoreOptions {
   file: number;
   /** Opens an encrypted backup. */
   opening?: Opening | undefined;
+  /** Whether a plain file is refused. */
+  isSecret?: boolean;
   /** Differential backups that belong to the backup, oldest first. */
   differentials?: readonly Differential[];
 }
@@ -381,10 +383,10 @@ export interface RestoreReport extends RestoredMirror {
  * runs, what readBackup throws, `storage-…`.
  */
 export async function restoreBackup(options: RestoreBackupOptions): Promise<RestoreReport> {
-  const { path, file, opening, differentials = [], signal } = options;
-  const { manifest } = await readBackup(path, { file, opening, signal });
+  const { path, file, opening, isSecret = false, differentials = [], signal } = options;
+  const { manifest } = await readBackup(path, { file, opening, isSecret, signal });
   refuseAbsurd(path, manifest, differentials);
-  const stage = (into: string) => readBackup(path, { file, opening, into, signal });
+  const stage = (into: string) => readBackup(path, { file, opening, isSecret, into, signal });
   const signingKey = opening?.signingKey ?? undefined;
   return await restoreFrom({ name: basename(path), manifest, differentials, stage, signingKey }, options);
 }
