@@ -23,13 +23,13 @@ import { asTillsyncError, formatCommands, hasCode, TillsyncError } from '../core
 import { groupId, openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import { repeat } from '../core/loop.ts';
+import { keptFiles } from '../db/damaged-files.ts';
 import { headDamage } from '../db/mirror-head.ts';
 import { Counters } from '../health/counters.ts';
 import { Recently } from '../health/health-checks.ts';
 import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
 import { receiverOf, testHook } from '../hooks/hook-test.ts';
 import { type Callback, CallbackLog } from '../orders/receiving/callback-log.ts';
-import { keptFiles } from '../outbox/intake/inbox-file.ts';
 import { webhookLoop } from '../platform/webhook-registration.ts';
 import { alarmLoops, alarmTest } from './alarm-loop.ts';
 import { backupDiskOf, backupLoops, backupsOf } from './backups.ts';

@@ -279,7 +279,9 @@ it('a mirror with overwritten pages is told, confirms nothing, and is built anew
   await first.end('SIGTERM');
   const file = path.join(place.storage, 'mirror.db');
   const handle = openSync(file, 'r+');
-  for (let at = 8 * 8_192; at < statSync(file).size; at += 8_192)
+  // The list of tables, without which the start makes another mirror, is before these pages.
+  const firstDamaged = Math.floor((statSync(file).size / 8_192) * 0.7);
+  for (let at = firstDamaged * 8_192; at < statSync(file).size; at += 8_192)
     writeSync(handle, Buffer.alloc(8_192, 0xa5), 0, 8_192, at);
   closeSync(handle);
   const outcome = await place.run().then(
