@@ -167,6 +167,7 @@ const DOORS: Record<string, readonly string[]> = {
     ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff/diff', 'doctor/check'],
     ...[
       'backup-files',
+      'damaged-mirror',
       'diff/differences',
       'differential',
       'doctor/doctor',

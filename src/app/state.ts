@@ -3,6 +3,7 @@ import type { Clock } from '../core/time.ts';
 import { ApiKeyRows } from '../db/api-keys.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import type { Role } from '../db/migrate.ts';
+import { SigningKeyRows } from '../db/signing-keys.ts';
 import { openStateFile } from '../db/state-file.ts';
 import { AlarmRows } from '../health/notification-policy.ts';
 import { HookRows } from '../hooks/hook-rows.ts';
@@ -57,6 +58,7 @@ export function openState(options: StateOptions) {
     apiKeys: new ApiKeyRows({ db }),
     hub: new HubRows(db, onSecret),
     linkKey: new LinkKeyRows(db, onSecret),
+    signingKeys: new SigningKeyRows({ db }),
     close: () => file.close(),
   };
 }

@@ -1,22 +1,25 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { actAsStorageUser, asRoot, requireRights } from '../app/installation.ts';
+import { openState } from '../app/state.ts';
+import { storagePaths } from '../app/storage.ts';
 import { hookNames, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import { companyHost } from '../config/roles.ts';
+import { companyHost, roleOf } from '../config/roles.ts';
 import { credentialFile, readSecrets, secretVariable, serviceOf } from '../config/secrets.ts';
 import { configError, configPath, type Environment } from '../config/source.ts';
-import { TillsyncError, typedWords } from '../core/errors.ts';
-import { formatDuration, isoUtc } from '../core/time.ts';
-import type { Convert } from '../support/archive.ts';
+import { TillsyncError, typedWords, whenFree } from '../core/errors.ts';
+import { openWhenFree } from '../core/files.ts';
+import { type Clock, formatDuration, isoUtc } from '../core/time.ts';
+import type { SigningKey } from '../db/signing-keys.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
 import type { BeforeUpgradeReport } from '../support/before-upgrade.ts';
 import type { Differential } from '../support/differential.ts';
-import type { ReadableBy } from '../support/encryption.ts';
+import type { Opening, ReadableBy } from '../support/encryption.ts';
 import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
 import { type Cli, datedName, EXIT, readAll } from './cli.ts';
 import { type Call, command, type Result, sourceOf } from './command.ts';
-import { askSecret } from './init/terminal.ts';
+import { askSecret, confirm } from './init/terminal.ts';
 import { phraseText } from './phrase-text.ts';
 import { Progress } from './progress.ts';
 import { fields } from './table.ts';
@@ -59,8 +62,10 @@ export const backup = command({
       const readableBy = whoMayRead(config, configFile, cli.env);
       return await differential(call, { config, configFile, readableBy, since, file: argument });
     }
-    const readableBy = made ? { recipient: made.recipient } : whoMayRead(config, configFile, cli.env);
-    const file = encryptedName(argument, readableBy);
+    const readableBy = made
+      ? { recipient: made.recipient, signingKey: made.signingKey }
+      : whoMayRead(config, configFile, cli.env);
+    const file = await encryptedName(argument, readableBy);
     // An existing file is refused first, because the backup may take minutes.
     refuseExisting(file, force);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: false });
@@ -80,7 +85,7 @@ export const backup = command({
       readableBy,
     }).finally(() => progress.end());
     const { bytes, manifest, inboxFault } = report;
-    const configKeptAt = made ? asRoot(() => useOrRemove(() => made.use(clock.nowMs()), file)) : null;
+    const configKeptAt = made ? await useOrRemove(() => made.use(cli), file) : null;
     const told = warnings(report);
     for (const warning of told) cli.stderr.write(`${warning}\n`);
     return {
@@ -115,7 +120,7 @@ async function differential(
   if (Number.isNaN(sinceMs)) {
     throw new TillsyncError('usage', `--since: ${since} is no time such as 2026-11-25T08:00:00Z.`);
   }
-  const path = encryptedName(file, readableBy);
+  const path = await encryptedName(file, readableBy);
   actAsStorageUser({ directory: config.storage.directory, configFile, writes: false });
   const { writeDifferential } = await import('../support/differential.ts');
   const { clock, signal } = cli;
@@ -136,7 +141,8 @@ async function differential(
   return { json: { file: path, ...report, isEncrypted: readableBy !== undefined }, text };
 }
 
-function encryptedName(file: string, readableBy: ReadableBy | undefined): string {
+async function encryptedName(file: string, readableBy: ReadableBy | undefined): Promise<string> {
+  const { ENCRYPTED } = await import('../support/backup.ts');
   return readableBy && !file.endsWith(ENCRYPTED) ? `${file}${ENCRYPTED}` : file;
 }
 
@@ -170,9 +176,6 @@ function loadedConfig(call: Parameters<typeof sourceOf>[0]): { config: Config; f
   return read;
 }
 
-/** Ending of the names of encrypted backups, the same that the program `age` uses. */
-const ENCRYPTED = '.age';
-
 /**
  * Returns the recipient or passphrase that encrypts backups; undefined if none is set, so that backups are not
  * encrypted.
@@ -185,8 +188,8 @@ function whoMayRead(config: Config, configFile: string, env: Environment): Reada
 }
 
 /**
- * Makes a recovery phrase. The returned `use` writes the phrase's public half into the configuration file, and returns
- * the path of the copy of the old file.
+ * Makes a recovery phrase. The returned `use` stores its signing key, writes its public half into the configuration file,
+ * and returns the path of the copy of the old file.
  */
 async function makePhrase(config: Config, configFile: string) {
   const { newRecoveryPhrase } = await import('../support/recovery-phrase.ts');
@@ -194,24 +197,44 @@ async function makePhrase(config: Config, configFile: string) {
   const made = await newRecoveryPhrase(config.shop.language);
   const text = asRoot(() => readFileSync(configFile, 'utf8'));
   const edited = setKey(text, 'backup', 'recipient', made.recipient);
-  return { ...made, use: (nowMs: number) => replaceFile(configFile, edited, () => {}, nowMs).keptAt };
+  const use = async ({ clock }: Cli) => {
+    await keepSigningKey(config, made.signingKey, clock);
+    return asRoot(() => replaceFile(configFile, edited, () => {}, clock.nowMs()).keptAt);
+  };
+  return { ...made, use };
+}
+
+/** Stores the key that signs the backups for a new recovery phrase. */
+async function keepSigningKey(config: Config, key: SigningKey, clock: Clock): Promise<void> {
+  const { state: path } = storagePaths(config.storage.directory);
+  const state = await openWhenFree(clock, () => openState({ path, clock, role: roleOf(config) }));
+  try {
+    await whenFree(clock, () => state.signingKeys.keep(key));
+  } finally {
+    state.close();
+  }
 }
 
 /**
  * Runs `use`. If `use` fails, deletes the backup `file`, because its phrase is then never shown and nothing else
  * decrypts the backup.
  */
-function useOrRemove(use: () => string | null, file: string): string | null {
+async function useOrRemove(use: () => Promise<string | null>, file: string): Promise<string | null> {
   try {
-    return use();
+    return await use();
   } catch (error) {
-    rmSync(file, { force: true });
+    asRoot(() => rmSync(file, { force: true }));
     throw error;
   }
 }
 
-function warnings({ manifest, tokensInUse, inboxFault }: BackupReport): string[] {
+function warnings({ manifest, tokensInUse, inboxFault, isSigned }: BackupReport): string[] {
   const found: string[] = [];
+  if (isSigned === false) {
+    found.push(
+      'Not signed: the recovery phrase of backup.recipient was not made on this machine, and restore --phrase refuses the file. For a phrase of this machine: tillsync backup --new-phrase',
+    );
+  }
   if (manifest.hasTokens) {
     found.push(
       'The file holds the tokens: keep it as safe as a password. Let one machine alone use them; two lock each other out.',
@@ -235,6 +258,7 @@ export const restore = command({
     'restore /media/usb/tillsync.tar.gz --with-config',
     'restore /media/usb/tillsync.tar.gz.age --phrase',
     'restore /mnt/nas/backups --phrase',
+    'restore /mnt/nas/backups --phrase --yes < phrase.txt',
     'restore --before-upgrade',
   ],
   argument: [
@@ -251,6 +275,8 @@ export const restore = command({
       'or the passphrase; that of this machine is tried without it',
     '--with-config':
       "take the configuration of the backup, too; the file that is here is kept beside it as .bak-TIME. Without it, this machine's own stays, unless it was never set up",
+    '--yes':
+      'do not ask before a configuration from the backup is used, which says what is run and where is sent to',
   },
   more: `
 What was here is kept beside it as mirror.db.before-restore-TIME. Changes that were not sent when the backup was made
@@ -260,7 +286,7 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
     const { options, argument } = call;
     const { beforeUpgrade: isBefore, ...others } = options;
     if (isBefore) {
-      if (argument !== undefined || others.check || others.phrase || others.withConfig) {
+      if (argument !== undefined || others.check || others.phrase || others.withConfig || others.yes) {
         throw new TillsyncError(
           'usage',
           '--before-upgrade takes no file and no other option. Nothing was changed.',
@@ -273,61 +299,76 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
         hint: 'Name a backup, or take the databases from before an upgrade: {tillsync} restore --before-upgrade',
       });
     }
-    return await restoreFile(call, argument, await decryptionOf(call, options.phrase ?? false));
+    return await restoreFile(call, argument, await openingOf(call, options.phrase ?? false));
   },
 });
 
 type RestoreCall = Parameters<typeof sourceOf>[0] & {
   cli: Cli;
-  options: { check?: boolean | undefined; withConfig?: boolean | undefined };
+  options: {
+    check?: boolean | undefined;
+    phrase?: boolean | undefined;
+    withConfig?: boolean | undefined;
+    yes?: boolean | undefined;
+  };
 };
 
 /** Restores the backup `argument`, or the newest in the directory `argument`. */
 async function restoreFile(
   call: RestoreCall,
   argument: string,
-  decryptBy: ((file: string) => Convert) | undefined,
+  openBy: ((file: string) => Opening) | undefined,
 ): Promise<Result> {
   const { cli, options } = call;
   const { clock, signal } = cli;
-  const { handedIn, openBackup, readBackup } = await import('../support/backup.ts');
+  const { ENCRYPTED, handedIn, isEncrypted, openBackup, readBackup } = await import('../support/backup.ts');
   const { differentialsFor, newestBackup } = await import('../support/backup-files.ts');
   const { readDifferential } = await import('../support/differential.ts');
   const file = newestBackup(argument, cli.clock.nowMs());
-  const decrypt = decryptBy?.(file);
+  const opening = openBy?.(file);
+  const descriptor = openBackup(file);
+  // Whoever may write where backups lie can write a plain file, but not one that is encrypted and signed.
+  const isSecret = options.phrase === true || file.endsWith(ENCRYPTED) || isEncrypted(descriptor);
+  const readBeside = async () => {
+    const beside: Differential[] = [];
+    for (const path of differentialsFor(file)) {
+      beside.push(await readDifferential(path, { opening: openBy?.(path), isSecret, signal }));
+    }
+    return beside;
+  };
   if (options.check) {
-    const { manifest } = await readBackup(file, { decrypt, signal });
-    const beside = await Promise.all(
-      differentialsFor(file).map((path) => readDifferential(path, { decrypt: decryptBy?.(path), signal })),
-    );
+    const { manifest } = await readBackup(file, { file: descriptor, opening, isSecret, signal });
+    const beside = await readBeside();
     return {
       json: { ...manifest, differentials: beside.map(({ name, createdAt }) => ({ name, createdAt })) },
       text: `${file} is whole.\n${describe(manifest)}${beside.map(describeDifferential).join('')}`,
     };
   }
-  const { configForRestore, restoreBackup } = await import('../support/restore.ts');
-  const descriptor = openBackup(file);
+  const { configForRestore, refuseForeignStorage, restoreBackup } = await import('../support/restore.ts');
   const found = await configForRestore({
     ...sourceOf(call),
     backup: file,
     descriptor,
-    decrypt,
+    opening,
+    isSecret,
     clock,
     signal,
     takesIt: options.withConfig ?? false,
   });
   const { config, file: configFile, origin } = found;
   // Differentials are read before root becomes the storage user, who may not be permitted to read them.
-  const differentials: Differential[] = [];
-  for (const path of differentialsFor(file)) {
-    differentials.push(await readDifferential(path, { decrypt: decryptBy?.(path), signal }));
+  const differentials = await readBeside();
+  if (origin === 'restored' || origin === 'replaced' || origin === 'set-up') {
+    refuseForeignStorage(config, configFile);
+    if (found.newPowers.length > 0 && !options.yes) await confirmPowers(cli, found.newPowers);
   }
   actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
   requireRights(config.storage.directory, 'write');
   const report = await restoreBackup({
     path: file,
     file: descriptor,
-    decrypt,
+    opening,
+    isSecret,
     differentials,
     config,
     clock,
@@ -351,6 +392,12 @@ async function restoreFile(
     json: { ...report, configFile, configuration: origin, configKeptAt, missingSecrets, advice },
     text: `${directory} was restored.\n${describe(manifest)}${advice.map((line) => `${line}\n`).join('')}`,
   };
+}
+
+/** Asks a person whether a configuration from a backup may be used, with all that it runs, sends and writes. */
+async function confirmPowers(cli: Cli, powers: readonly string[]): Promise<void> {
+  const lines = powers.map((power) => `  ${power}\n`).join('');
+  await confirm(cli, `With the configuration of the backup, tillsync\n${lines}`, 'Use it?');
 }
 
 async function beforeUpgrade(call: Pick<Call, 'cli' | 'options'>): Promise<Result> {
@@ -388,27 +435,26 @@ function stateAdvice({ stateKeptAt }: BeforeUpgradeReport): string[] {
 const PHRASE_BYTES_MAX = 10_000;
 
 /**
- * Returns a function that decrypts a file by a typed phrase or by this machine's passphrase; undefined if there is
- * neither.
+ * Returns how a file is opened by a typed phrase or by this machine's passphrase; undefined if there is neither.
  */
-async function decryptionOf(
+async function openingOf(
   call: Parameters<typeof sourceOf>[0] & { cli: Cli },
   isTyped: boolean,
-): Promise<((file: string) => Convert) | undefined> {
+): Promise<((file: string) => Opening) | undefined> {
   const { cli } = call;
-  const { decryptionBy } = await import('../support/encryption.ts');
+  const { openingBy } = await import('../support/encryption.ts');
   if (isTyped) {
     const fault = (found: string) => new TillsyncError('usage', `A phrase is short; found ${found}.`);
     const typed = cli.stdin.isTTY
       ? await askSecret(cli, 'The recovery phrase or passphrase; it is not shown:')
       : await readAll(cli.stdin, PHRASE_BYTES_MAX, fault);
-    return (file) => decryptionBy(typed.trim(), file);
+    return openingBy(typed.trim());
   }
   const { file: configFile } = sourceOf(call);
   const path = configPath(configFile, cli.env);
   const read = asRoot(() => readSecrets(cli.env, serviceOf(resolve(path))));
   const own = 'secrets' in read ? read.secrets.backupPassphrase : undefined;
-  return own === undefined ? undefined : (file) => decryptionBy(own, file);
+  return own === undefined ? undefined : openingBy(own);
 }
 
 function describeDifferential({ name, createdAt, known }: Differential): string {

@@ -8,10 +8,10 @@ import { isoUtc } from '../core/time.ts';
 import { type EventName, feedOf, HOOK_EVENTS } from '../core/values.ts';
 import { DELIVERIES_KEPT, type Delivery } from '../hooks/deliveries.ts';
 import type { HookStatus } from '../hooks/hook.ts';
-import { type Cli, EXIT, printable } from './cli.ts';
+import { EXIT, printable } from './cli.ts';
 import { choice, command, group, LIMIT, parsed, sourceOf, withReaders, withServices } from './command.ts';
 import { askRunning } from './daemon-client.ts';
-import { Terminal } from './init/terminal.ts';
+import { confirm } from './init/terminal.ts';
 import { wholeNumber } from './options.ts';
 import { namedOrder } from './order.ts';
 import { ago, fields, table, when } from './table.ts';
@@ -274,7 +274,7 @@ only the newest event is kept; a change goes again as long as it is rejected.`,
       }
       const go = plan.events === 1 ? 'goes' : 'go';
       const what = `${counted(plan.events, nounOf(event))} ${go} to ${hook.name} once more, from ${plan.first} to ${plan.seq}, before what waits.`;
-      if (!yes) await confirm(call.cli, what);
+      if (!yes) await confirm(call.cli, what, 'Send them?');
       const done = await stores.write(({ db, audit }) => {
         const found = resendingFrom(db, hook, feed, from) ?? notBegun(hook.name);
         rewind(db, { name: hook.name, event: feed }, { from, at: isoUtc(clock.nowMs()) });
@@ -295,24 +295,6 @@ function notBegun(name: string): never {
   throw new TillsyncError('not-found', `The hook ${name} has not begun.`, {
     hint: 'It begins when tillsync starts with it in the configuration: {restart}',
   });
-}
-
-/**
- * Asks a person at a terminal to confirm. Throws `usage` if there is no terminal, and `aborted` for any answer but
- * yes.
- */
-async function confirm(cli: Cli, what: string): Promise<void> {
-  if (!cli.stdin.isTTY) {
-    throw new TillsyncError('usage', `${what} Nothing was done yet.`, { hint: 'To do it, say --yes.' });
-  }
-  const terminal = new Terminal(cli);
-  try {
-    const answer = await terminal.ask({ label: `${what} Send them? (yes/no)` });
-    if (/^(y|yes|s|si|sí)$/i.test(answer.trim())) return;
-    throw new TillsyncError('aborted', 'Stopped. Nothing was done.');
-  } finally {
-    terminal.close();
-  }
 }
 
 export const hooks = group(

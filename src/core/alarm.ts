@@ -29,6 +29,7 @@ export type AlarmKey =
   | 'storage.low'
   | 'mirror.reader-holds-wal'
   | 'mirror.too-large'
+  | 'mirror.damaged'
   | 'backup.differential'
   | 'customers.not-forgotten'
   | 'clock.wrong'

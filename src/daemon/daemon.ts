@@ -20,8 +20,11 @@ import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { isSetUp } from '../config/source.ts';
 import { asTillsyncError, formatCommands, hasCode, TillsyncError } from '../core/errors.ts';
-import { groupId } from '../core/files.ts';
+import { groupId, openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
+import { repeat } from '../core/loop.ts';
+import { keptFiles } from '../db/damaged-files.ts';
+import { headDamage } from '../db/mirror-head.ts';
 import { Counters } from '../health/counters.ts';
 import { Recently } from '../health/health-checks.ts';
 import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
@@ -29,7 +32,7 @@ import { receiverOf, testHook } from '../hooks/hook-test.ts';
 import { type Callback, CallbackLog } from '../orders/receiving/callback-log.ts';
 import { webhookLoop } from '../platform/webhook-registration.ts';
 import { alarmLoops, alarmTest } from './alarm-loop.ts';
-import { backupDiskOf, backupLoops } from './backups.ts';
+import { backupDiskOf, backupLoops, backupsOf } from './backups.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
 import { branchLoops, hubLoops, type LinkOptions, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
@@ -62,9 +65,11 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const { config, clock, log } = options;
   const version = programVersion();
   const counters = new Counters();
+  const rescued = await rescue(options);
   const services = await openServices({ ...options, counters });
   releasers.push('storage', () => services.close());
   keepUnwrittenAlarms(services, log);
+  if (rescued !== undefined) services.mirror.health.note('mirror.damaged', formatCommands(rescued));
   releasers.push(
     'mark',
     await markRunning({ leases: services.state.leases, directory: config.storage.directory, clock, log }),
@@ -198,6 +203,39 @@ function keyWatch(
   return { wrongKeys, onWrongKey };
 }
 
+/** Makes a mirror anew whose damaged head would end each start. Returns what happened, as a text for people. */
+async function rescue(options: DaemonOptions): Promise<string | undefined> {
+  const { config, configFile, secrets, clock, log } = options;
+  const { mirror } = storagePaths(config.storage.directory);
+  const damage = await openWhenFree(clock, () => headDamage(mirror));
+  if (damage === undefined) return undefined;
+  const { rescueMirror } = await import('../support/damaged-mirror.ts');
+  const backups = async () => (configFile === undefined ? [] : backupsOf(config, configFile, clock.nowMs()));
+  return rescueMirror(damage, { config, clock, log, backups, passphrase: secrets.backupPassphrase });
+}
+
+const DAMAGED_LOOK_EVERY_MS = 60_000;
+
+/** Ends the alarm about a damaged mirror once a person has moved the file away, and keeps it until then. */
+function damagedMirrorLoop(
+  { config, clock, log }: DaemonOptions,
+  { mirror: { health } }: Services,
+): NamedLoop {
+  const { mirror: path } = storagePaths(config.storage.directory);
+  const look = async () => {
+    const kept = keptFiles(path);
+    const isTold = health.raised().some(({ key }) => key === 'mirror.damaged');
+    if (kept.length === 0) health.note('mirror.damaged', null);
+    else if (!isTold) health.note('mirror.damaged', `The damaged file is kept as ${kept.join(', ')}.`);
+  };
+  const onError = (error: unknown) => log.warn({ err: error }, 'damaged files could not be looked for');
+  return {
+    name: 'mirror.damaged',
+    run: (signal, beat) =>
+      repeat({ act: look, everyMs: DAMAGED_LOOK_EVERY_MS, onError, clock, beat }, signal),
+  };
+}
+
 function accessTo(
   { secrets }: DaemonOptions,
   { state }: Services,
@@ -234,6 +272,7 @@ function loopsOf(
       run: (signal, beat) => hookLoop(hookOptions(options, services, orders.changes, counters, beat), signal),
     },
     ...backupLoops(options, services, backupDisk),
+    damagedMirrorLoop(options, services),
   ];
   if (isBranch(options.config)) {
     const own = outgoing.filter(({ name }) => name === 'inbox' || name === 'retention');

@@ -110,6 +110,13 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: "This machine's clock is wrong by more than half a day.",
     remedy: 'Set it right, and have it kept right: sudo timedatectl set-ntp true',
   },
+  'mirror.damaged': {
+    level: 'red',
+    check: 'alarms',
+    message: 'The mirror was damaged. It is set aside, and a new one is in its place.',
+    remedy:
+      'See what is missing, and have the disk checked. Then move the damaged file to another directory.',
+  },
   'mirror.locked': {
     level: 'red',
     check: 'alarms',

@@ -12,6 +12,11 @@ import { mark, setMark } from '../db/marks.ts';
 /** Name of an automatic backup: the shop's label, the time, and whether the backup is differential. */
 const NAME = /^(tillsync-.+-)(\d{8}T\d{6}Z)(\.differential)?\.tar\.gz(?:\.age)?$/;
 
+/** Returns whether a file is named as automatic backups are. */
+export function isAutomatic(name: string): boolean {
+  return NAME.test(name);
+}
+
 /** Returns the name of a differential backup, without the ending of encrypted files. */
 export function differentialName(label: string, stamp: string): string {
   return `tillsync-${label}-${stamp}.differential.tar.gz`;

@@ -6,6 +6,7 @@ import {
   mkdirSync,
   openSync,
   readFileSync,
+  readSync,
   rmSync,
   statfsSync,
   statSync,
@@ -29,22 +30,16 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
-import { copyDatabase, toStorageError, walBytes } from '../db/sqlite.ts';
+import { type SigningKey, signingKeyFor } from '../db/signing-keys.ts';
+import { copyDatabase, lookInto, toStorageError, walBytes } from '../db/sqlite.ts';
 import { HUB_KEYS } from '../link/hub-state.ts';
 import type { InboxAck, InboxChange, InboxRow } from '../outbox/intake/inbox.ts';
 import { type LookIntoInboxOptions, lookIntoInbox } from '../outbox/intake/inbox-process.ts';
 import type { InboxFrom } from '../outbox/intake/inbox-protocol.ts';
-import {
-  type Convert,
-  makeArchive,
-  readTar,
-  type TarEntry,
-  TarFault,
-  type TarFile,
-  textFile,
-} from './archive.ts';
+import { makeArchive, readTar, type TarEntry, TarFault, type TarFile, textFile } from './archive.ts';
 import { removeLeftOvers } from './backup-files.ts';
-import type { ReadableBy } from './encryption.ts';
+import { refuseForged, SIGNATURE_BYTES_MAX, SIGNATURE_FILE, signatureOf } from './backup-origin.ts';
+import type { Opening, ReadableBy } from './encryption.ts';
 import { checkMirrorCopy, count, mirrorFactsSchema } from './restored-mirror.ts';
 
 const MANIFEST = 'manifest.json';
@@ -63,6 +58,8 @@ const FORMAT_VERSION = 1;
 const manifestSchema = z.object({
   format: z.literal('tillsync-backup'),
   formatVersion: count,
+  /** Name of the file when it was made. */
+  name: z.string(),
   /** Time of the mirror's state, ISO 8601 in UTC. */
   createdAt: z.iso.datetime(),
   /** Version of the program that made the backup. */
@@ -235,32 +232,38 @@ export interface ReadBackupOptions {
   into?: string;
   /** Name of a small file whose text is returned. */
   text?: string;
-  /** Decrypts an encrypted backup. */
-  decrypt?: Convert | undefined;
+  /** Opens an encrypted backup. */
+  opening?: Opening | undefined;
+  /** Whether a plain file is refused; one whose name says encrypted is refused always. */
+  isSecret?: boolean;
   signal?: AbortSignal | undefined;
 }
 
 /**
- * Reads a whole backup and checks every file against the manifest. Throws `not-found`; `storage-corrupt` when it is
- * no backup, incomplete or altered; `storage-newer`; `aborted`.
+ * Reads a whole backup and checks every file against the manifest, and the manifest against its signature. Throws
+ * `not-found`; `usage` when it is plain, or not signed as it has to be; `storage-corrupt` when it is no backup,
+ * incomplete or altered; `storage-newer`; `aborted`.
  */
 export async function readBackup(
   path: string,
   options: ReadBackupOptions = {},
 ): Promise<{ manifest: Manifest; text: string | undefined }> {
-  return await readArchive(path, options, (entries) => readFiles(entries, options));
+  return await readArchive(path, options, (entries) => readFiles(entries, path, options));
 }
+
+export type ReadArchiveOptions = Pick<ReadBackupOptions, 'file' | 'signal' | 'opening' | 'isSecret'>;
 
 /** Runs `read` on the files of an archive, which may be encrypted. Throws as readBackup does. */
 export async function readArchive<T>(
   path: string,
-  { file: fd, signal, decrypt }: Pick<ReadBackupOptions, 'file' | 'signal' | 'decrypt'>,
+  { file: fd, signal, opening, isSecret = false }: ReadArchiveOptions,
   read: (entries: AsyncIterable<TarEntry>) => Promise<T>,
 ): Promise<T> {
   const gunzip = createGunzip();
   const source = createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false });
   // The pipeline's rejection is ignored, because the code that reads the stream throws the same error.
-  const opened = (bytes: AsyncIterable<Uint8Array>) => openedBy(decrypt, bytes, path);
+  const opened = (bytes: AsyncIterable<Uint8Array>) =>
+    openedBy(opening, bytes, { path, isSecret: isSecret || path.endsWith(ENCRYPTED) });
   pipeline(source, opened, gunzip, ...(signal ? [{ signal }] : [])).catch(() => {});
   try {
     return await read(readTar(gunzip));
@@ -271,10 +274,26 @@ export async function readArchive<T>(
   }
 }
 
+/** Ending of the names of encrypted backups, the same that the program `age` uses. */
+export const ENCRYPTED = '.age';
 const AGE_HEADER = Buffer.from('age-encryption.org/v1\n');
 
-/** Yields the archive's bytes, decrypting an encrypted file. Throws `usage` if nothing here decrypts it. */
-async function* openedBy(decrypt: Convert | undefined, bytes: AsyncIterable<Uint8Array>, path: string) {
+/** Returns whether an open file is encrypted. */
+export function isEncrypted(file: number): boolean {
+  const start = Buffer.alloc(AGE_HEADER.length);
+  readSync(file, start, 0, start.length, 0);
+  return AGE_HEADER.equals(start);
+}
+
+/**
+ * Yields the archive's bytes, decrypting an encrypted file. Throws `usage` if nothing here decrypts it, or if it is plain
+ * although it has to be encrypted.
+ */
+async function* openedBy(
+  opening: Opening | undefined,
+  bytes: AsyncIterable<Uint8Array>,
+  { path, isSecret }: { path: string; isSecret: boolean },
+) {
   const pieces = bytes[Symbol.asyncIterator]();
   const first = await pieces.next();
   if (first.done) return;
@@ -283,16 +302,28 @@ async function* openedBy(decrypt: Convert | undefined, bytes: AsyncIterable<Uint
     yield* { [Symbol.asyncIterator]: () => pieces };
   })();
   if (!AGE_HEADER.equals(first.value.subarray(0, AGE_HEADER.length))) {
+    if (isSecret) throw plain(path);
     yield* all;
     return;
   }
-  if (decrypt) {
-    yield* decrypt(all);
+  if (opening) {
+    yield* opening.decrypt(all);
     return;
   }
   throw new TillsyncError('usage', `${path} is encrypted. Nothing was changed.`, {
     hint: `Have its recovery phrase at hand, and run: {tillsync} restore ${path} --phrase`,
   });
+}
+
+/** Returns the error for a plain file in the place of an encrypted one, which anyone can have written. */
+function plain(path: string): TillsyncError {
+  return new TillsyncError(
+    'usage',
+    `${path} is not encrypted, so nothing of it is taken. Nothing was changed.`,
+    {
+      hint: 'Whoever may write there can have put it there. Take another backup, or move this file away.',
+    },
+  );
 }
 
 /** Opens a backup that another user will read. Throws `not-found`, `usage`. */
@@ -304,15 +335,28 @@ export function openBackup(path: string): number {
   }
 }
 
-async function readFiles(entries: AsyncIterable<TarEntry>, { into, text: wanted }: ReadBackupOptions) {
+async function readFiles(
+  entries: AsyncIterable<TarEntry>,
+  path: string,
+  { into, text: wanted, opening }: ReadBackupOptions,
+) {
+  const key = opening?.signingKey ?? null;
   let manifest: Manifest | undefined;
+  let signed = '';
+  let isFirst = true;
   let text: string | undefined;
   const missing: Manifest['files'] = [];
   for await (const entry of entries) {
     if (manifest === undefined) {
-      manifest = await readManifest(entry);
+      ({ manifest, text: signed } = await readManifest(entry));
       missing.push(...manifest.files);
       continue;
+    }
+    if (isFirst) {
+      isFirst = false;
+      const signature = await readSignature(entry);
+      if (key) refuseForged({ kind: 'backup', text: signed, name: manifest.name, signature }, key, path);
+      if (signature !== undefined) continue;
     }
     const expected = missing.shift();
     if (expected?.name !== entry.name || expected.bytes !== entry.bytes) {
@@ -323,11 +367,17 @@ async function readFiles(entries: AsyncIterable<TarEntry>, { into, text: wanted 
     if (sha256 !== expected.sha256) throw new TarFault(`${entry.name} in it was altered`);
     text ??= kept;
   }
-  if (manifest === undefined || missing.length > 0) throw new TarFault('files are missing in it');
+  if (manifest === undefined || missing.length > 0 || isFirst) throw new TarFault('files are missing in it');
   return { manifest, text };
 }
 
-async function readManifest(entry: TarEntry): Promise<Manifest> {
+/** Returns the signature if the file is one; undefined for another file, which stays unread. */
+export async function readSignature(entry: TarEntry): Promise<string | undefined> {
+  if (entry.name !== SIGNATURE_FILE || entry.bytes > SIGNATURE_BYTES_MAX) return undefined;
+  return (await take(entry, undefined, true)).kept;
+}
+
+async function readManifest(entry: TarEntry): Promise<{ manifest: Manifest; text: string }> {
   if (entry.name !== MANIFEST || entry.bytes > MANIFEST_BYTES_MAX) throw new TarFault('it has no manifest');
   const { kept = '' } = await take(entry, undefined, true);
   let document: unknown;
@@ -345,7 +395,7 @@ async function readManifest(entry: TarEntry): Promise<Manifest> {
   }
   const parsed = manifestSchema.safeParse(document);
   if (!parsed.success) throw new TarFault('its manifest is not one of a backup');
-  return parsed.data;
+  return { manifest: parsed.data, text: kept };
 }
 
 async function take(entry: TarEntry, into: string | undefined, keep: boolean) {
@@ -415,6 +465,20 @@ export interface BackupReport {
   tokensInUse: boolean | null;
   /** Why the backup does not contain the inbox; null if it does. */
   inboxFault: TillsyncError | null;
+  /** Whether the backup is signed; null if it does not have to be, because no recovery phrase opens it. */
+  isSigned: boolean | null;
+}
+
+/** Returns the key that signs backups for these readers; undefined if none does or this machine has not got it. */
+export async function signerFor(
+  readableBy: ReadableBy | undefined,
+  state: string,
+  clock: Clock,
+): Promise<SigningKey | undefined> {
+  if (!readableBy || !('recipient' in readableBy)) return undefined;
+  const { recipient, signingKey } = readableBy;
+  if (signingKey || !isReadable(state)) return signingKey;
+  return await openWhenFree(clock, () => lookInto(state, (db) => signingKeyFor(db, recipient)));
 }
 
 /**
@@ -433,6 +497,7 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
   if (secrets) await noteWithTokens(paths.mirror, { who, subject: basename(path), clock });
   const inbox = await copyInbox({ path: paths.inbox, clock, signal });
   const config = configFile(options.configFile);
+  const signer = await signerFor(options.readableBy, paths.state, clock);
   const small = [...config, ...(secrets ? [secrets.file] : []), ...(hub ? [hub.file] : []), ...inbox.files];
   let manifest: Manifest | undefined;
   let scratch: string | undefined;
@@ -452,6 +517,7 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
     manifest = {
       format: 'tillsync-backup',
       formatVersion: FORMAT_VERSION,
+      name: basename(path),
       createdAt,
       tillsync: programVersion(),
       platform: companyHost(options.config),
@@ -463,19 +529,22 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
       ...(hub && { branches: hub.branches }),
       handedIn: handedIn(options.config, options.configFile, options.env),
     };
-    yield textFile(MANIFEST, `${JSON.stringify(manifest, null, 2)}\n`);
+    const text = `${JSON.stringify(manifest, null, 2)}\n`;
+    yield textFile(MANIFEST, text);
+    if (signer) yield signatureOf('backup', text, signer);
     yield* small;
     yield mirror();
   }
-  const { encrypt, decrypt } = options.readableBy
-    ? await (await import('./encryption.ts')).encryption(options.readableBy)
-    : {};
-  const verify = (file: number) => readBackup(path, { file, decrypt, signal });
+  const made = options.readableBy
+    ? await (await import('./encryption.ts')).encryption(options.readableBy, signer)
+    : undefined;
+  const verify = (file: number) => readBackup(path, { file, opening: made?.opening, signal });
   try {
-    const made = { path, force, modifiedMs: clock.nowMs(), signal, encrypt, verify };
-    const bytes = await makeArchive(made, files);
+    const file = { path, force, modifiedMs: clock.nowMs(), signal, encrypt: made?.encrypt, verify };
+    const bytes = await makeArchive(file, files);
     if (!manifest) throw new TillsyncError('internal', 'A backup was written without its list.');
-    return { bytes, manifest, tokensInUse: secrets?.inUse ?? null, inboxFault: inbox.fault };
+    const isSigned = options.readableBy && 'recipient' in options.readableBy ? signer !== undefined : null;
+    return { bytes, manifest, tokensInUse: secrets?.inUse ?? null, inboxFault: inbox.fault, isSigned };
   } finally {
     if (scratch !== undefined) rmSync(scratch, { recursive: true, force: true });
   }

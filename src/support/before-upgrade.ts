@@ -85,6 +85,7 @@ async function restoreMirror(path: string, options: RestoreOptions): Promise<Res
   const manifest = {
     format: 'tillsync-backup' as const,
     formatVersion: 1,
+    name: basename(copy),
     createdAt: isoUtc(mtimeMs),
     tillsync: 'the version before',
     platform: companyHost(options.config),

@@ -7,8 +7,9 @@ import type { Config } from '../config/config-type.ts';
 import { companyHost } from '../config/roles.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { lookInto } from '../db/sqlite.ts';
-import { type Convert, makeArchive, TarFault, textFile } from './archive.ts';
-import { readArchive } from './backup.ts';
+import { makeArchive, TarFault, textFile } from './archive.ts';
+import { type ReadArchiveOptions, readArchive, readSignature, signerFor } from './backup.ts';
+import { refuseForged, signatureOf } from './backup-origin.ts';
 import type { ReadableBy } from './encryption.ts';
 import { feedMarkSchema, knownSince, knownSinceSchema } from './restored-mirror.ts';
 
@@ -24,6 +25,8 @@ const BYTES_MAX = 256 * 1024 * 1024;
 const differentialSchema = z.object({
   format: z.literal('tillsync-differential'),
   formatVersion: z.literal(FORMAT_VERSION),
+  /** Name of the file when it was made, with the time of the whole backup that it belongs to. */
+  name: z.string(),
   /** Time of the mirror's state, ISO 8601 in UTC. */
   createdAt: z.iso.datetime(),
   /** Start of the period, ISO 8601 in UTC. Anything earlier is not included. */
@@ -36,7 +39,7 @@ const differentialSchema = z.object({
   known: knownSinceSchema,
 });
 
-export type Differential = z.infer<typeof differentialSchema> & { name: string };
+export type Differential = z.infer<typeof differentialSchema>;
 
 export interface DifferentialOptions {
   config: Config;
@@ -61,7 +64,7 @@ export interface DifferentialReport {
  */
 export async function writeDifferential(options: DifferentialOptions): Promise<DifferentialReport> {
   const { config, path, since, readableBy, clock, signal } = options;
-  const { mirror } = storagePaths(config.storage.directory);
+  const { mirror, state } = storagePaths(config.storage.directory);
   requireRights(config.storage.directory, 'read');
   if (!isReadable(mirror)) throw noMirror(config.storage.directory);
   const createdAt = isoUtc(clock.nowMs());
@@ -69,6 +72,7 @@ export async function writeDifferential(options: DifferentialOptions): Promise<D
   const document: z.infer<typeof differentialSchema> = {
     format: 'tillsync-differential',
     formatVersion: FORMAT_VERSION,
+    name: basename(path),
     createdAt,
     since,
     tillsync: programVersion(),
@@ -76,34 +80,40 @@ export async function writeDifferential(options: DifferentialOptions): Promise<D
     mark,
     known,
   };
-  const { encrypt, decrypt } = readableBy
-    ? await (await import('./encryption.ts')).encryption(readableBy)
-    : {};
-  const verify = (file: number) => readDifferential(path, { file, decrypt, signal });
+  const signer = await signerFor(readableBy, state, clock);
+  const made = readableBy
+    ? await (await import('./encryption.ts')).encryption(readableBy, signer)
+    : undefined;
+  const verify = (file: number) => readDifferential(path, { file, opening: made?.opening, signal });
+  const text = JSON.stringify(document);
   const bytes = await makeArchive(
-    { path, force: true, modifiedMs: clock.nowMs(), signal, encrypt, verify },
-    () => [textFile(DOCUMENT, JSON.stringify(document))],
+    { path, force: true, modifiedMs: clock.nowMs(), signal, encrypt: made?.encrypt, verify },
+    () => [textFile(DOCUMENT, text), ...(signer ? [signatureOf('differential', text, signer)] : [])],
   );
   return { bytes, createdAt, acks: known.acks.length, unsent: known.unsent.length };
 }
 
 /**
  * Reads a differential backup. Throws `not-found`; `storage-corrupt` if the file is no differential backup, is cut or
- * was altered; `usage` if nothing here decrypts it; `aborted`.
+ * was altered; `usage` if nothing here decrypts it, or if it is plain or not signed as it has to be; `aborted`.
  */
-export async function readDifferential(
-  path: string,
-  options: { file?: number | undefined; decrypt?: Convert | undefined; signal?: AbortSignal | undefined },
-): Promise<Differential> {
+export async function readDifferential(path: string, options: ReadArchiveOptions): Promise<Differential> {
   return await readArchive(path, options, async (entries) => {
-    let document: unknown;
-    for await (const { name, bytes, content } of entries) {
-      if (name !== DOCUMENT || bytes > BYTES_MAX || document !== undefined) continue;
+    let text: string | undefined;
+    let signature: string | undefined;
+    for await (const entry of entries) {
+      signature ??= await readSignature(entry);
+      if (entry.name !== DOCUMENT || entry.bytes > BYTES_MAX || text !== undefined) continue;
       const chunks: Uint8Array[] = [];
-      for await (const chunk of content) chunks.push(chunk);
-      document = asDocument(Buffer.concat(chunks).toString('utf8'));
+      for await (const chunk of entry.content) chunks.push(chunk);
+      text = Buffer.concat(chunks).toString('utf8');
     }
-    const parsed = differentialSchema.safeParse(document);
+    const parsed = differentialSchema.safeParse(asDocument(text ?? ''));
+    const key = options.opening?.signingKey ?? null;
+    if (key) {
+      const name = parsed.data?.name;
+      refuseForged({ kind: 'differential', text: text ?? '', name, signature }, key, path);
+    }
     if (!parsed.success) throw new TarFault('it is no differential backup of this version');
     return { ...parsed.data, name: basename(path) };
   });

@@ -1,7 +1,8 @@
 import { Decrypter, Encrypter, generateX25519Identity, identityToRecipient } from 'age-encryption';
 import { TillsyncError } from '../core/errors.ts';
+import type { SigningKey } from '../db/signing-keys.ts';
 import { type Convert, TarFault } from './archive.ts';
-import { identityOf } from './recovery-phrase.ts';
+import { identityOf, signingKeyOf } from './recovery-phrase.ts';
 
 /** Backups that only the holder of a secret can read, in the age format (age-encryption.org/v1). */
 
@@ -11,16 +12,29 @@ import { identityOf } from './recovery-phrase.ts';
  */
 const SCRYPT_LOG_N = 16;
 
-/** Who can read a backup: an age recipient, or whoever knows a passphrase. */
-export type ReadableBy = { recipient: string } | { passphrase: string };
+/**
+ * Who can read a backup: an age recipient, or whoever knows a passphrase. `signingKey` is left out if this machine keeps
+ * it.
+ */
+export type ReadableBy = { recipient: string; signingKey?: SigningKey } | { passphrase: string };
+
+/** How an encrypted file is opened, and how it shows which machine made it. */
+export interface Opening {
+  decrypt: Convert;
+  /** Key that must have signed the file; null with a passphrase, which whoever made the file must have known. */
+  signingKey: SigningKey | null;
+}
 
 /**
  * Returns a function that encrypts a backup, and one that decrypts the result again, to check it. For this check, a
- * backup for a recipient, whose secret is not here, is also encrypted for a key that only this process has. `decrypt`
+ * backup for a recipient, whose secret is not here, is also encrypted for a key that only this process has. `opening`
  * throws `usage` for a wrong secret and `TarFault` for a cut or altered file. Throws `config-invalid` if the recipient
  * is not one of age.
  */
-export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Convert; decrypt: Convert }> {
+export async function encryption(
+  readableBy: ReadableBy,
+  signer: SigningKey | undefined,
+): Promise<{ encrypt: Convert; opening: Opening }> {
   const encrypter = new Encrypter();
   const decrypter = new Decrypter();
   if ('passphrase' in readableBy) {
@@ -48,20 +62,21 @@ export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Con
     async *encrypt(source) {
       yield* await encrypter.encrypt(ReadableStream.from(source));
     },
-    decrypt: decryptBy(decrypter, 'what was just written'),
+    opening: { decrypt: decryptBy(decrypter, 'what was just written'), signingKey: signer ?? null },
   };
 }
 
 /**
- * Returns a function that decrypts with a recovery phrase, an age identity or a passphrase. Throws `usage` if a phrase
- * has a mistake.
+ * Returns how files are opened with a recovery phrase, an age identity or a passphrase. Throws `usage` if a phrase has a
+ * mistake.
  */
-export function decryptionBy(secret: string, file: string): Convert {
+export async function openingBy(secret: string): Promise<(file: string) => Opening> {
   const decrypter = new Decrypter();
   const identity = identityOf(secret);
   if (identity === undefined) decrypter.addPassphrase(secret);
   else decrypter.addIdentity(identity);
-  return decryptBy(decrypter, file);
+  const signingKey = identity === undefined ? null : await signingKeyOf(identity);
+  return (file) => ({ decrypt: decryptBy(decrypter, file), signingKey });
 }
 
 function decryptBy(decrypter: Decrypter, file: string): Convert {

@@ -5,6 +5,8 @@ import { wordlist as spanish } from '@scure/bip39/wordlists/spanish.js';
 import { generateX25519Identity, identityToRecipient } from 'age-encryption';
 import { TillsyncError } from '../core/errors.ts';
 import { fold } from '../core/folding.ts';
+import type { SigningKey } from '../db/signing-keys.ts';
+import { signingSecret } from './backup-origin.ts';
 
 const WORDS = 24;
 
@@ -15,17 +17,25 @@ const PREFIX = 'age-secret-key-';
 
 /**
  * Makes an age key as a recovery phrase: 24 words (BIP 39) that a person can write down. Backups are encrypted for
- * `recipient`, its public half.
+ * `recipient`, its public half, and signed with a key that the phrase gives too.
  */
 export async function newRecoveryPhrase(
   language: keyof typeof LISTS,
-): Promise<{ phrase: string; recipient: string }> {
+): Promise<{ phrase: string; recipient: string; signingKey: SigningKey }> {
   const identity = await generateX25519Identity();
   const { bytes } = bech32.decodeToBytes(identity.toLowerCase());
+  const signingKey = await signingKeyOf(identity);
   return {
     phrase: entropyToMnemonic(bytes, LISTS[language]).normalize('NFC'),
-    recipient: await identityToRecipient(identity),
+    recipient: signingKey.recipient,
+    signingKey,
   };
+}
+
+/** Returns the key that signs the backups that an age identity opens. */
+export async function signingKeyOf(identity: string): Promise<SigningKey> {
+  const { bytes } = bech32.decodeToBytes(identity.toLowerCase());
+  return { recipient: await identityToRecipient(identity), secret: signingSecret(bytes) };
 }
 
 /**

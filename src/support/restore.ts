@@ -1,12 +1,21 @@
 import { randomUUID } from 'node:crypto';
-import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import {
+  appendFileSync,
+  existsSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import * as z from 'zod';
 import { asRoot, serviceUserOf } from '../app/installation.ts';
 import { openMirror } from '../app/mirror.ts';
 import { openState, type State } from '../app/state.ts';
-import { prepareStorage, RUNNING, type StoragePaths } from '../app/storage.ts';
+import { prepareStorage, RUNNING, type StoragePaths, storagePaths } from '../app/storage.ts';
 import { type ConfigOptions, loadConfig, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isHub, roleOf } from '../config/roles.ts';
@@ -15,12 +24,13 @@ import { hasCode, TillsyncError } from '../core/errors.ts';
 import { freeName, giveToGroup, groupId, openWhenFree, replaceText, stampOf } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import type { AuditEntry } from '../db/audit.ts';
+import type { SigningKey } from '../db/signing-keys.ts';
 import { lookInto, makeDirectory, storing } from '../db/sqlite.ts';
 import { HUB_COPY, type HubCopy } from '../link/hub-state.ts';
 import { SEQ_JUMP } from '../orders/merging/order.ts';
+import { newestSeq as highestSeq } from '../orders/reading/mirror-file.ts';
 import { lookIntoInbox } from '../outbox/intake/inbox-process.ts';
 import { NO_WEBHOOK_MEMORY } from '../platform/webhook-registration.ts';
-import type { Convert } from './archive.ts';
 import {
   ACKS_FILE,
   CONFIG_FILE,
@@ -35,6 +45,7 @@ import {
   tokensSchema,
 } from './backup.ts';
 import type { Differential } from './differential.ts';
+import type { Opening } from './encryption.ts';
 import { keepNewest } from './kept-changes.ts';
 import {
   hasEvent,
@@ -164,6 +175,14 @@ function refuseForeign(
   throw new TillsyncError('usage', `${foreign.name} is of another shop than ${name}. Nothing was changed.`, {
     hint: 'Move it to another directory, and restore again.',
   });
+}
+
+/** Throws `storage-corrupt` if the mirror's feed stands elsewhere than the backup says. */
+function refuseOtherCounts(fresh: string, { manifest, name }: RestoreSource): void {
+  const { newestSeq } = manifest.mirror;
+  if (lookInto(fresh, highestSeq) === newestSeq) return;
+  const message = `${name} cannot be used: its mirror is not what its list says. Nothing was changed.`;
+  throw new TillsyncError('storage-corrupt', message, { hint: 'Use another backup.' });
 }
 
 /** Appends unsent changes from after the backup to the backup's files of changes, which a person decides about. */
@@ -316,6 +335,8 @@ export interface RestoreSource {
   manifest: Manifest;
   /** Differential backups that belong to the backup, oldest first. */
   differentials?: readonly Differential[];
+  /** Key of the recovery phrase that was typed, which signs this machine's backups from now on. */
+  signingKey?: SigningKey | undefined;
   /** Writes the files of the manifest into the directory `into`. */
   stage(into: string): Promise<unknown>;
 }
@@ -324,8 +345,10 @@ export interface RestoreBackupOptions extends RestoreOptions {
   path: string;
   /** Descriptor of the backup. */
   file: number;
-  /** Decrypts an encrypted backup. */
-  decrypt?: Convert | undefined;
+  /** Opens an encrypted backup. */
+  opening?: Opening | undefined;
+  /** Whether a plain file is refused. */
+  isSecret?: boolean;
   /** Differential backups that belong to the backup, oldest first. */
   differentials?: readonly Differential[];
 }
@@ -360,10 +383,33 @@ export interface RestoreReport extends RestoredMirror {
  * runs, what readBackup throws, `storage-…`.
  */
 export async function restoreBackup(options: RestoreBackupOptions): Promise<RestoreReport> {
-  const { path, file, decrypt, differentials = [], signal } = options;
-  const { manifest } = await readBackup(path, { file, decrypt, signal });
-  const stage = (into: string) => readBackup(path, { file, decrypt, into, signal });
-  return await restoreFrom({ name: basename(path), manifest, differentials, stage }, options);
+  const { path, file, opening, isSecret = false, differentials = [], signal } = options;
+  const { manifest } = await readBackup(path, { file, opening, isSecret, signal });
+  refuseAbsurd(path, manifest, differentials);
+  const stage = (into: string) => readBackup(path, { file, opening, isSecret, into, signal });
+  const signingKey = opening?.signingKey ?? undefined;
+  return await restoreFrom({ name: basename(path), manifest, differentials, stage, signingKey }, options);
+}
+
+/** Numbers of the feed that no shop reaches: a hundred orders a second, for a year. */
+const SEQ_MAX = 3_000_000_000;
+/** Differential backups of one backup know at most of so many restores, each of which takes the feed one jump further. */
+const RESTORES_MAX = 10;
+
+/** Throws `storage-corrupt` if the feed would have to go on at a number that no shop's feed comes to. */
+function refuseAbsurd(path: string, { mirror }: Manifest, differentials: readonly Differential[]): void {
+  const refuse = (name: string, seq: number) => {
+    const message = `${name} cannot be used: its order feed stands at ${seq}, which is no number of a shop. Nothing was changed.`;
+    return new TillsyncError('storage-corrupt', message, {
+      hint: 'Use another backup, or move this file away.',
+    });
+  };
+  if (mirror.newestSeq > SEQ_MAX) throw refuse(path, mirror.newestSeq);
+  for (const { name, known } of differentials) {
+    const furthest = Math.max(known.newestSeq - mirror.newestSeq, 0);
+    if (furthest > RESTORES_MAX * SEQ_JUMP) throw refuse(name, known.newestSeq);
+    if (known.newestSettled > SEQ_MAX) throw refuse(name, known.newestSettled);
+  }
 }
 
 /** Restores as restoreBackup does, from any source. Also throws the errors of `stage`. */
@@ -416,6 +462,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const nowMs = clock.nowMs();
     const stamp = stampOf(nowMs);
     const fresh = join(staging, MIRROR_FILE);
+    refuseOtherCounts(fresh, source);
     refuseForeign(fresh, source, differentials);
     const noted = state.feed.highestSeq() ?? 0;
     const known = await knownElsewhere(paths.mirror, { manifest, differentials }, { noted, clock });
@@ -443,6 +490,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
     const wasThere = swapDatabase(fresh, paths.mirror, keptAt);
     const { feed } = state;
+    if (source.signingKey) state.signingKeys.keep(source.signingKey);
     const changes = keepChanges(staging, directory, stamp);
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
     const branches = isHub(config) ? await restoreHub(staging, state, audited, nowMs) : [];
@@ -496,6 +544,8 @@ export interface ConfigForRestore {
   config: Config;
   file: string;
   origin: ConfigOrigin;
+  /** What the backup's configuration runs, sends and writes that the machine's own does not, one line each. */
+  newPowers: string[];
   /**
    * Writes the backup's configuration if it is to be used. Returns where the old one is kept; null if nothing was
    * replaced. Throws `storage-…`.
@@ -507,8 +557,10 @@ export interface ConfigForRestoreOptions extends ConfigOptions {
   /** Path and descriptor of the backup. */
   backup: string;
   descriptor: number;
-  /** Decrypts an encrypted backup. */
-  decrypt?: Convert | undefined;
+  /** Opens an encrypted backup. */
+  opening?: Opening | undefined;
+  /** Whether a plain file is refused. */
+  isSecret: boolean;
   /** Whether the backup's configuration replaces the machine's own. */
   takesIt: boolean;
   clock: Clock;
@@ -520,9 +572,10 @@ export interface ConfigForRestoreOptions extends ConfigOptions {
  * never set up. Writes nothing. Throws `config-invalid` and what readBackup throws.
  */
 export async function configForRestore(options: ConfigForRestoreOptions): Promise<ConfigForRestore> {
-  const { backup, descriptor, decrypt, takesIt, clock, signal, env } = options;
+  const { backup, descriptor, opening, isSecret, takesIt, clock, signal, env } = options;
   const file = configPath(options.file, env);
-  const { text } = await readBackup(backup, { file: descriptor, decrypt, text: CONFIG_FILE, signal });
+  const read = { file: descriptor, opening, isSecret, text: CONFIG_FILE, signal };
+  const { text } = await readBackup(backup, read);
   // Root may be the only user who can read the file, but acts as the storage user if the backup came from the hub.
   const isThere = asRoot(() => existsSync(file));
   if (text === undefined && isThere && takesIt) {
@@ -543,10 +596,11 @@ export async function configForRestore(options: ConfigForRestoreOptions): Promis
       config: own ?? asRoot(() => loadConfig({ file, env })),
       file,
       origin: 'kept',
+      newPowers: [],
       write: () => null,
     };
   if (own !== undefined && isSetUp(own)) {
-    return { config: own, file, origin: 'differs', write: () => null };
+    return { config: own, file, origin: 'differs', newPowers: [], write: () => null };
   }
   const result = readConfig({ file, env, text });
   if ('faults' in result) throw configError(result.faults);
@@ -558,5 +612,62 @@ export async function configForRestore(options: ConfigForRestoreOptions): Promis
       const owner = { mode: CONFIG_MODE, uid: 0, gid: serviceUserOf(file)?.gid ?? 0 };
       return replaceText({ path: file, text, owner, nowMs: clock.nowMs() }).keptAt;
     });
-  return { config, file, origin, write };
+  const before = isThere ? asRoot(() => readConfig({ file, env })) : undefined;
+  const known = before && 'config' in before ? powersOf(before.config) : [];
+  const newPowers = powersOf(config).filter((power) => !known.includes(power));
+  return { config, file, origin, newPowers, write };
+}
+
+/** Returns what tillsync runs, where it sends to, and where it writes with this configuration, one line each. */
+function powersOf({ platform, hub, link, storage, backup, hooks, alarms }: Config): string[] {
+  const words = (command: readonly string[]) => command.join(' ');
+  const lines: [string, string][] = [
+    ['calls platform.base_url', platform.baseUrl],
+    ['calls hub.nats', hub.nats],
+    ['calls link.hub', [link.hub, ...link.otherHubs].join(' ')],
+    ['writes storage.directory', storage.directory],
+    ['lets read storage.group', storage.group],
+    ['writes backup.directory', backup.directory],
+    ['runs backup.after', words(backup.after)],
+    ['runs alarms.command', words(alarms.command)],
+    ['sends alarms.url', alarms.url],
+    ['calls alarms.heartbeat_url', alarms.heartbeatUrl],
+    ...hooks.flatMap(({ name, command, url }): [string, string][] => [
+      [`runs hook ${name}`, words(command)],
+      [`sends hook ${name}`, url],
+    ]),
+  ];
+  return lines.filter(([, value]) => value !== '').map(([what, value]) => `${what}: ${value}`);
+}
+
+/**
+ * Throws `usage` if a backup's configuration names a storage directory that is neither empty nor of tillsync, or that
+ * belongs to a user or a group that neither this process nor the service is.
+ */
+export function refuseForeignStorage({ storage }: Config, configFile: string): void {
+  const directory = resolve(storage.directory);
+  const stats = lstatSync(directory, { throwIfNoEntry: false });
+  if (stats === undefined) return;
+  const refuse = (why: string) =>
+    new TillsyncError(
+      'usage',
+      `The backup names the storage directory ${directory}, ${why}. Nothing was changed.`,
+      {
+        hint: 'Restore with a configuration of this machine, without --with-config, or move the directory away.',
+      },
+    );
+  if (!stats.isDirectory()) throw refuse('which is no directory');
+  const inside = readdirSync(directory);
+  const { state, mirror } = storagePaths(directory);
+  const isOurs = existsSync(state) || existsSync(mirror);
+  if (inside.length > 0 && !isOurs) throw refuse('in which other files are');
+  const service = serviceUserOf(configFile);
+  const own = process.geteuid?.() ?? 0;
+  const group = storage.group === '' ? [] : [groupId(storage.group)];
+  const known = [{ uid: own, gid: process.getegid?.() ?? 0 }, ...(service ? [service] : [])];
+  // Without a service, root acts as the owner of its storage, who is known by the owner of the databases.
+  if (isOurs) known.push(statSync(existsSync(state) ? state : mirror));
+  if (!known.some(({ uid }) => uid === stats.uid)) throw refuse(`which belongs to the user ${stats.uid}`);
+  const groups = [...group, ...known.map(({ gid }) => gid)];
+  if (!groups.includes(stats.gid)) throw refuse(`which belongs to the group ${stats.gid}`);
 }

@@ -11,7 +11,7 @@ import { MIRROR_MODE, MIRROR_SCHEMA } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
 import { takeOverTold } from '../hooks/prepared-orders.ts';
 import { SEQ_JUMP } from '../orders/merging/order.ts';
-import { continueFeedAfter } from '../orders/reading/mirror-file.ts';
+import { continueFeedAfter, newestSeq } from '../orders/reading/mirror-file.ts';
 import { inWordsOfPos, type OutboxChange } from '../outbox/intake/change.ts';
 import type { Guard } from '../outbox/intake/guards.ts';
 import { OutboxQueue } from '../outbox/sending/queue.ts';
@@ -142,18 +142,50 @@ export function knownSince(
       db.prepare<[string], FeedMark>(`${MARK} WHERE observed_at < ? ORDER BY seq DESC LIMIT 1`).get(since) ??
       null,
     known: {
-      newestSeq: mirrorFacts(db).newestSeq,
-      newestSettled: mark(db, 'outbox.settled') ?? 0,
-      acks: db.prepare<[string], KnownSince['acks'][number]>(ACKED).all(since),
-      unsent: db
-        .prepare<[string, number], UnsentRow>(UNSENT)
-        .all(since, UNSENT_MAX)
-        .map(asHandedOver)
-        .reverse(),
-      prepared: db.prepare<[string], KnownSince['prepared'][number]>(PREPARED).all(since),
-      audited: new Audit({ db, clock }).list({ since, limit: AUDIT_MAX }).reverse(),
+      newestSeq: KNOWN.newestSeq(db),
+      newestSettled: KNOWN.newestSettled(db),
+      acks: KNOWN.acks(db, since),
+      unsent: KNOWN.unsent(db, since),
+      prepared: KNOWN.prepared(db, since),
+      audited: KNOWN.audited(db, since, clock),
     },
   }))();
+}
+
+/** Reads of each part that a backup has not. */
+const KNOWN = {
+  newestSeq,
+  newestSettled: (db: Database.Database) => mark(db, 'outbox.settled') ?? 0,
+  acks: (db: Database.Database, since: string) =>
+    db.prepare<[string], KnownSince['acks'][number]>(ACKED).all(since),
+  unsent: (db: Database.Database, since: string) =>
+    db.prepare<[string, number], UnsentRow>(UNSENT).all(since, UNSENT_MAX).map(asHandedOver).reverse(),
+  prepared: (db: Database.Database, since: string) =>
+    db.prepare<[string], KnownSince['prepared'][number]>(PREPARED).all(since),
+  audited: (db: Database.Database, since: string, clock: Clock) =>
+    new Audit({ db, clock }).list({ since, limit: AUDIT_MAX }).reverse(),
+};
+
+/** Returns the parts of `knownSince` that can be read of a damaged mirror; null for each one that cannot. */
+export function readableOf(
+  db: Database.Database,
+  { since, clock }: { since: string; clock: Clock },
+): { [K in keyof KnownSince]: KnownSince[K] | null } {
+  const tried = <T>(read: () => T): T | null => {
+    try {
+      return read();
+    } catch {
+      return null;
+    }
+  };
+  return {
+    newestSeq: tried(() => KNOWN.newestSeq(db)),
+    newestSettled: tried(() => KNOWN.newestSettled(db)),
+    acks: tried(() => KNOWN.acks(db, since)),
+    unsent: tried(() => KNOWN.unsent(db, since)),
+    prepared: tried(() => KNOWN.prepared(db, since)),
+    audited: tried(() => KNOWN.audited(db, since, clock)),
+  };
 }
 
 /** Returns whether a mirror has this event. If so, the backup that names the event was made of the same mirror. */

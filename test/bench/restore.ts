@@ -5,6 +5,7 @@ import path from 'node:path';
 import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
+import { keepSigningKey } from '../support/signing-key.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchEntry, benchOrder } from './mirror-samples.ts';
 import { inherited, outputOf, packagedProgram, startNode, stopChild } from './packaged-program.ts';
@@ -29,7 +30,7 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
     progress('bundling the program');
     const program = await packagedProgram(path.join(directory, 'program'));
     const environment = { ...program.environment, CACHE_DIRECTORY: path.join(directory, 'cache') };
-    const { phrase, recipient } = await newRecoveryPhrase('en');
+    const { phrase, recipient, signingKey } = await newRecoveryPhrase('en');
     const backups = path.join(directory, 'backups');
     mkdirSync(backups);
     const command = (machine: string, words: string[], input = '') => {
@@ -41,6 +42,7 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
     };
     progress(`mirroring ${orders} orders`);
     await fillMirror(path.join(directory, 'dead', 'mirror.db'), orders);
+    keepSigningKey(path.join(directory, 'dead'), signingKey);
     progress('backing up');
     const backupMs = command('dead', ['backup', path.join(backups, WHOLE)]);
     await acknowledge(path.join(directory, 'dead', 'mirror.db'));

@@ -19,6 +19,7 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { keepSigningKey } from '../support/signing-key.ts';
 import { commandsAt } from './invoke.ts';
 
 const WHOLE = 'tillsync-till-20260301T080000Z.tar.gz';
@@ -187,6 +188,7 @@ it('one that is cut, for another phrase or of another shop is refused by name, a
   const other = await newRecoveryPhrase('es');
   const { storage, backups, at, order, acknowledge, json, run } = store(mine.recipient);
   await order(1);
+  keepSigningKey(storage, mine.signingKey);
   await json(['backup', at(WHOLE)]);
   await acknowledge('booked');
   const mirror = readFileSync(path.join(storage, 'mirror.db'));
@@ -214,6 +216,7 @@ it('one that is cut, for another phrase or of another shop is refused by name, a
   for (const platform of ['https://platform.test', 'https://other.test']) {
     const alike = store(mine.recipient, platform);
     await alike.order(2);
+    keepSigningKey(alike.storage, mine.signingKey);
     await alike.json(['backup', alike.at(DIFFERENTIAL), '--since', '2999-01-01']);
     renameSync(alike.at(`${DIFFERENTIAL}.age`), differential);
     expect(await refusal()).toContain(`${DIFFERENTIAL}.age is of another shop`);

@@ -106,6 +106,7 @@ it('hides nothing beside itself, and nothing by what is hidden the other way rou
 /** Codes of faults that only an event can end, each with the reason. All other codes must be ended by a check. */
 const ENDED_BY_AN_EVENT = {
   'backup.differential': 'a start without differential backups ends it, because no loop judges it then',
+  'mirror.damaged': 'only a person who moves the damaged file away ends it, and it is looked for each minute',
   'mirror.locked':
     'only a transaction that goes through shows that the lock is gone, and one is tried each second',
   'storage.failing': 'only a callback or a whole poll that is kept shows that the disk takes it again',

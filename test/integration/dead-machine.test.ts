@@ -11,6 +11,7 @@ import { noteBackup } from '../../src/support/backup-files.ts';
 import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { limitMs } from '../support/shared-config.ts';
+import { keepSigningKey } from '../support/signing-key.ts';
 import { openWorkplace, runCommand, until, type Workplace } from '../support/workplace.ts';
 
 const SEED = Number(process.env.TILLSYNC_SEED ?? 1);
@@ -121,7 +122,7 @@ it(
     try {
       const { sandbox, storage, env } = place;
       const random = seededRandom(SEED);
-      const { phrase, recipient } = await newRecoveryPhrase('es');
+      const { phrase, recipient, signingKey } = await newRecoveryPhrase('es');
       const backups = path.join(place.directory, 'backups');
       mkdirSync(backups);
       const settings = `[backup]\ndirectory = "${backups}"\nrecipient = "${recipient}"\ndifferential_every = "${EVERY}"\n`;
@@ -131,6 +132,7 @@ it(
       for (let i = 0; i < 10; i++) sandbox.control.createOrder();
       await until('mirror and platform are equal', () => place.differences().length === 0);
       expect(await first.end('SIGTERM')).toBe(0);
+      keepSigningKey(storage, signingKey);
       await wholeBackup(place, backups);
       const [{ seq: baseSeq } = { seq: 0 }] = ask<{ seq: number }>(place, HIGHEST_SEQ);
 

@@ -5,8 +5,9 @@ import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
+import { setAside } from '../../src/db/damaged-files.ts';
 import { makeDirectory } from '../../src/db/sqlite.ts';
-import { openInboxFile, setAside } from '../../src/outbox/intake/inbox-file.ts';
+import { openInboxFile } from '../../src/outbox/intake/inbox-file.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 /** Synced files in order, each with its path at that time. */

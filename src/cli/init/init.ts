@@ -118,6 +118,7 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
     for (const warning of warningsOf(config)) cli.stderr.write(`${warning}\n`);
     terminal?.say(summaryText(config, draft.branches()));
     if (terminal && !(await terminal.yes(`Write this to ${draft.file}?`, true))) throw stopped();
+    await setUp.keepSigningKey();
     const replaced = asRoot(() => draft.write(cli.clock.nowMs()));
     isWritten = true;
     await setUp.settle();

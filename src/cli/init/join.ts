@@ -11,6 +11,7 @@ import { isBranch } from '../../config/roles.ts';
 import { configPath, DEFAULT_CONFIG_FILE, isSetUp } from '../../config/source.ts';
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
 import { openWhenFree, replaceText } from '../../core/files.ts';
+import type { SigningKey } from '../../db/signing-keys.ts';
 import type { Question } from '../../link/link.ts';
 import { type Invitation, readInvitation } from '../../link/server-config.ts';
 import { type Cli, printable } from '../cli.ts';
@@ -46,11 +47,13 @@ export async function joinHub(cli: Cli, options: JoinOptions, given: string): Pr
   const file = configPath(options.config, cli.env);
   const caFile = invitation.ca === null ? '' : caFileBeside(file);
   const joined = await branchConfig({ file, env: cli.env }, invitation, caFile, options);
-  const made = options.newPhrase ? await phraseFor(joined, file) : { text: joined, phrase: null };
-  const { text, phrase } = made;
+  const made = options.newPhrase
+    ? await phraseFor(joined, file)
+    : { text: joined, phrase: null, signingKey: undefined };
+  const { text, phrase, signingKey } = made;
   const config = loadConfig({ file, env: {}, text });
   refuseOther(file, config);
-  await join(cli, invitation, { config, file });
+  await join(cli, invitation, { config, file, signingKey });
   const nowMs = cli.clock.nowMs();
   const draft = asRoot(() => {
     if (invitation.ca !== null) replaceText({ path: caFile, text: invitation.ca, nowMs });
@@ -80,11 +83,14 @@ export async function joinHub(cli: Cli, options: JoinOptions, given: string): Pr
 }
 
 /** Makes a recovery phrase. Returns the configuration with the phrase's recipient, and the words of the phrase. */
-async function phraseFor(text: string, file: string): Promise<{ text: string; phrase: string }> {
+async function phraseFor(
+  text: string,
+  file: string,
+): Promise<{ text: string; phrase: string; signingKey: SigningKey }> {
   const { newRecoveryPhrase } = await import('../../support/recovery-phrase.ts');
   const { shop } = loadConfig({ file, env: {}, text });
-  const { phrase, recipient } = await newRecoveryPhrase(shop.language);
-  return { text: setKey(text, 'backup', 'recipient', recipient), phrase };
+  const { phrase, recipient, signingKey } = await newRecoveryPhrase(shop.language);
+  return { text: setKey(text, 'backup', 'recipient', recipient), phrase, signingKey };
 }
 
 async function lineOf(cli: Cli): Promise<string> {
@@ -176,7 +182,11 @@ function refuseOther(file: string, { link, storage }: Config): void {
 async function join(
   cli: Cli,
   invitation: Invitation,
-  { config, file: configFile }: { config: Config; file: string },
+  {
+    config,
+    file: configFile,
+    signingKey,
+  }: { config: Config; file: string; signingKey: SigningKey | undefined },
 ): Promise<void> {
   const { directory, group } = config.storage;
   const { newKey, publicKeyOf } = await import('../../link/nats.ts');
@@ -200,6 +210,7 @@ async function join(
       throw error;
     });
     await whenFree(cli.clock, () => state.linkKey.accept());
+    if (signingKey) await whenFree(cli.clock, () => state.signingKeys.keep(signingKey));
   } finally {
     state.close();
   }

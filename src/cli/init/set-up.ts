@@ -4,7 +4,8 @@ import { RUNNING } from '../../app/storage.ts';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
 import type { ConfigDraft } from '../../config/edit.ts';
 import type { Secrets } from '../../config/secrets.ts';
-import { formatCommands, hasCode, TillsyncError } from '../../core/errors.ts';
+import { formatCommands, hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
+import type { SigningKey } from '../../db/signing-keys.ts';
 import type { Wait } from '../../platform/platform.ts';
 import { authReport } from '../auth.ts';
 import { type Cli, EXIT, type ExitCode, printable } from '../cli.ts';
@@ -87,6 +88,7 @@ export class SetUp {
   hasStoredTokens = false;
   /** Words of a new recovery phrase, which are shown after the file was written; null if none was made. */
   phrase: string | null = null;
+  #signingKey: SigningKey | undefined;
   readonly #options: SetUpOptions;
   readonly #progress: Progress;
   /** Present group of the storage directory. The draft's group replaces it after the file was written. */
@@ -212,9 +214,18 @@ export class SetUp {
   /** Makes a recovery phrase, which will decrypt all later backups. */
   async makePhrase(): Promise<void> {
     const { newRecoveryPhrase } = await import('../../support/recovery-phrase.ts');
-    const { phrase, recipient } = await newRecoveryPhrase(this.draft.config().shop.language);
+    const { phrase, recipient, signingKey } = await newRecoveryPhrase(this.draft.config().shop.language);
     this.draft.set('backup.recipient', recipient);
     this.phrase = phrase;
+    this.#signingKey = signingKey;
+  }
+
+  /** Stores the key that signs the backups for a new recovery phrase, in the storage directory that is final by now. */
+  async keepSigningKey(): Promise<void> {
+    const key = this.#signingKey;
+    if (key === undefined) return;
+    const { state } = await this.#services();
+    await whenFree(this.#options.cli.clock, () => state.signingKeys.keep(key));
   }
 
   /** Throws `usage` if another program listens at an address of the configuration key `key`. */

@@ -150,6 +150,29 @@ export async function askSecret(
   }
 }
 
+/**
+ * Asks a person at a terminal to confirm. Throws `usage` if there is no terminal, and `aborted` for any answer but
+ * yes.
+ */
+export async function confirm(
+  cli: Pick<Cli, 'stdin' | 'stderr' | 'signal'>,
+  what: string,
+  question: string,
+): Promise<void> {
+  if (!cli.stdin.isTTY) {
+    throw new TillsyncError('usage', `${what} Nothing was done yet.`, { hint: 'To do it, say --yes.' });
+  }
+  const terminal = new Terminal(cli);
+  try {
+    terminal.say(what);
+    const answer = await terminal.ask({ label: `${question} (yes/no)` });
+    if (/^(y|yes|s|si|sí)$/i.test(answer.trim())) return;
+    throw new TillsyncError('aborted', 'Stopped. Nothing was done.');
+  } finally {
+    terminal.close();
+  }
+}
+
 function isCutJson(text: string): boolean {
   if (!text.startsWith('{')) return false;
   try {

@@ -5,7 +5,6 @@ import {
   linkSync,
   lstatSync,
   openSync,
-  readdirSync,
   readFileSync,
   readSync,
   renameSync,
@@ -13,19 +12,13 @@ import {
   type Stats,
   statSync,
 } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { dirname } from 'node:path';
 import Database from 'better-sqlite3';
 import { TillsyncError } from '../../core/errors.ts';
 import { freeName, giveToGroup, groupId, setDirectoryMode, stampOf } from '../../core/files.ts';
 import type { Clock } from '../../core/time.ts';
-import {
-  createWithMode,
-  makeOpenDirectory,
-  openDatabase,
-  storing,
-  syncPath,
-  toStorageError,
-} from '../../db/sqlite.ts';
+import { SIDE_FILES } from '../../db/damaged-files.ts';
+import { createWithMode, makeOpenDirectory, openDatabase, storing, syncPath } from '../../db/sqlite.ts';
 
 export const INBOX_TABLES = ['stock_changes', 'product_changes', 'order_acks', 'pos_alive'] as const;
 export type InboxTable = (typeof INBOX_TABLES)[number];
@@ -153,8 +146,6 @@ const FILE_BYTES_MAX = 2 * 1024 ** 3;
 /** Size up to which a file is checked when it is opened. In a larger file, damage shows only when its rows are read. */
 const CHECKED_BYTES_MAX = 16 * 1024 ** 2;
 /** Files that SQLite keeps beside a database. */
-const SIDE_FILES = ['-journal', '-wal', '-shm'];
-const NAMES_MAX = 20;
 
 /** Clock for the time in file names. */
 export type WallClock = Pick<Clock, 'nowMs'>;
@@ -324,33 +315,6 @@ export function requireReadable(path: string): void {
       closeSync(file);
     }
   });
-}
-
-/** Renames a damaged file and its journal. Returns the new path. */
-export function setAside(path: string, clock: WallClock): string {
-  const kept = freeName(`${path}.damaged-${stampOf(clock.nowMs())}`);
-  return storing(() => {
-    for (const suffix of ['', ...SIDE_FILES]) {
-      if (isThere(path + suffix)) renameSync(path + suffix, kept + suffix);
-    }
-    syncPath(dirname(path));
-    return kept;
-  });
-}
-
-/** Returns the paths of damaged files that were renamed and still exist; if there are many, the oldest ones. */
-export function keptFiles(path: string): string[] {
-  const prefix = `${basename(path)}.damaged-`;
-  const isOne = (name: string) => name.startsWith(prefix) && !/-(journal|wal|shm)$/.test(name);
-  try {
-    return readdirSync(dirname(path))
-      .filter(isOne)
-      .sort()
-      .slice(0, NAMES_MAX)
-      .map((name) => join(dirname(path), name));
-  } catch (error) {
-    throw toStorageError(error, path);
-  }
 }
 
 /**

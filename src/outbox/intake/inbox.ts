@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import { hasCode, type TillsyncError } from '../../core/errors.ts';
+import { keptFiles, setAside } from '../../db/damaged-files.ts';
 import { storing } from '../../db/sqlite.ts';
 import type { ChangeKind, RestoredAck } from './change.ts';
 import {
@@ -7,13 +8,11 @@ import {
   INBOX_TABLES,
   type InboxTable,
   inodeAt,
-  keptFiles,
   moveAway,
   type OpenInbox,
   openInboxFile,
   requireReadable,
   requireSchema,
-  setAside,
   strangeSideFiles,
   unsound,
   type WallClock,

@@ -10,6 +10,7 @@ import { systemClock } from '../../../src/core/system-clock.ts';
 import { newRecoveryPhrase } from '../../../src/support/recovery-phrase.ts';
 import { benchEntry, benchOrder } from '../../bench/mirror-samples.ts';
 import { limitMs } from '../../support/shared-config.ts';
+import { keepSigningKey } from '../../support/signing-key.ts';
 import { MAIN, NODE } from '../../support/workplace.ts';
 import { debianWithServices } from './clean-debian.ts';
 import { builtPackage, Machine } from './machine.ts';
@@ -51,6 +52,7 @@ subsidiary_id = "sub-1"
     for (let first = 0; first < ORDERS; first += AT_ONCE)
       await mirror.save(Array.from({ length: AT_ONCE }, (_, i) => benchEntry(first + i)));
     await mirror.close();
+    keepSigningKey(storage, made.signingKey);
     const backup = path.join(bag, 'backups/tillsync-till-20260601T080000Z.tar.gz');
     execFileSync(NODE, [MAIN, 'backup', backup, '--config', config], {
       env: { PATH: process.env.PATH, TILLSYNC_STORAGE_DIRECTORY: storage },
@@ -69,7 +71,7 @@ subsidiary_id = "sub-1"
     machine.run('apt-get install -y /root/bag/tillsync.deb');
     machine.run('systemctl stop tillsync.socket tillsync.service');
     const installedMs = performance.now();
-    machine.run(`echo "${phrase}" | tillsync restore /root/bag/backups --phrase`);
+    machine.run(`echo "${phrase}" | tillsync restore /root/bag/backups --phrase --yes`);
     const restoredMs = performance.now();
     machine.run('systemctl start tillsync');
     const newest = String(benchOrder(ORDERS - 1).internalOrderId);

@@ -1,7 +1,7 @@
 -- A row is a fact by its name: `boot`, the start of the machine to which the times `mono` belong; `company`, to which
 -- this store belongs; `webhook`, the registration of callbacks and their secrets; `feed.seq`, the order feed's newest
 -- number, and `hook.NAME`, with what a hook starts, because the mirror may be lost; `alarms.NAME`, what a receiver of
--- alarms was told.
+-- alarms was told; `backup.key.RECIPIENT`, the secret of the key that signs the backups for a recovery phrase.
 CREATE TABLE facts (
   name TEXT PRIMARY KEY,
   value TEXT NOT NULL
