@@ -219,7 +219,8 @@ export function apiPlugin(
       if (reply.statusCode === 401) reply.header('www-authenticate', challenge);
     });
     acceptJsonOnly(app);
-    app.setNotFoundHandler((request) => {
+    app.setNotFoundHandler((request, reply) => {
+      reply.header('connection', 'close');
       throw wrongPlace(families, request);
     });
     for (const { routes, prepare } of families) {

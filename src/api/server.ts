@@ -9,6 +9,7 @@ import type * as z from 'zod';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
 import { hostOf, isLoopbackName, listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import type { Log } from '../core/log.ts';
+import { oneAtATime } from '../core/one-at-a-time.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/merging/order.ts';
 import { type GroupSocket, isBySocket, letInto, listenForGroup, listenForOwn } from './access.ts';
@@ -52,6 +53,9 @@ function isTooLarge(thrown: Error): boolean {
   return 'code' in thrown && thrown.code === 'FST_ERR_CTP_BODY_TOO_LARGE';
 }
 
+/** Statuses of refusals that end the connection, so that whoever has no key has to open one for each request. */
+const ENDING: readonly number[] = [401, 405, 408];
+
 const RETRY_AFTER_S = 1;
 
 export function statusOf(code: ErrorCode): number {
@@ -71,6 +75,7 @@ export function sendError(reply: FastifyReply, thrown: unknown, log: Log): Fasti
   const { status, error } = refusalOf(thrown);
   if (thrown instanceof Error && 'allow' in thrown) reply.header('allow', String(thrown.allow));
   sendRetryAfter(reply, status, error);
+  if (ENDING.includes(status)) reply.header('connection', 'close');
   if (error.code === 'internal') {
     log.error({ err: thrown }, 'a local request could not be handled');
     return reply.code(500).send(errorBody(hidden));
@@ -117,7 +122,7 @@ function hostGuard(names: readonly string[]) {
     const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
       hint: 'Use 127.0.0.1.',
     });
-    return reply.code(403).send(errorBody(refused));
+    return reply.code(403).header('connection', 'close').send(errorBody(refused));
   };
 }
 
@@ -170,11 +175,13 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
     frameworkErrors: (error, _request, reply) => sendError(reply as unknown as FastifyReply, error, log),
     routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },
   }) as unknown as FastifyInstance;
+  app.addHook('onRequest', oneAtATime());
   const hosts = [host, ...others.map((other) => other.host)];
   if (!hasKey && hosts.every(isLoopbackName)) app.addHook('onRequest', hostGuard(hosts));
   app.setNotFoundHandler(({ method, url }, reply) => {
     const message = `There is nothing at ${method} ${url.split('?', 1)[0]}.`;
     const hint = 'GET /v1/openapi.json tells what there is.';
+    reply.header('connection', 'close');
     return sendError(reply, new TillsyncError('not-found', message, { hint }), log);
   });
   app.setErrorHandler((error, _request, reply) => sendError(reply, error, log));
