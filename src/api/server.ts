@@ -41,6 +41,7 @@ const CODE: Partial<Record<number, ErrorCode>> = { 401: 'unauthorized', 403: 'fo
 
 const HINT: Partial<Record<number, string>> = {
   405: 'The header Allow names what it takes.',
+  408: 'Send it again, without a pause in it.',
   413: 'Send it in several parts.',
   415: 'Send application/json. /v1/stock and /v1/products take application/x-ndjson and text/csv, too.',
 };
@@ -107,6 +108,39 @@ function refusalOf(thrown: unknown): { status: number; error: TillsyncError } {
   }
   const error = asTillsyncError(thrown);
   return { status: statusOf(error.code), error };
+}
+
+/** Longest time without a byte of a body that is still under way. */
+const BODY_STALL_MS = 5_000;
+
+/** Answers with 408 a request of whose body nothing arrives for `BODY_STALL_MS`, and ends its connection. */
+function bodyGuard(clock: Clock, log: Log) {
+  const watch = async ({ raw }: FastifyRequest, reply: FastifyReply, over: AbortSignal) => {
+    for (let before = -1; !over.aborted; ) {
+      const { bytesRead } = raw.socket;
+      // What has arrived and is not read yet is no fault of the sender.
+      if (bytesRead === before && raw.readableLength === 0 && !reply.sent) {
+        const message = 'Nothing more of the body came for 5 seconds. Nothing was taken.';
+        const error = Object.assign(new Error(message), { statusCode: 408 });
+        // Node ends a request whose answer has left neither with an error nor otherwise, and who reads it would wait on.
+        reply.raw.once('close', () => raw.destroy(error));
+        sendError(reply, error, log);
+        return;
+      }
+      before = bytesRead;
+      await clock.sleep(BODY_STALL_MS, over);
+    }
+  };
+  return (request: FastifyRequest, reply: FastifyReply, done: () => void) => {
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      const over = new AbortController();
+      const end = () => over.abort();
+      request.raw.once('end', end).once('close', end);
+      reply.raw.once('close', end);
+      void watch(request, reply, over.signal);
+    }
+    done();
+  };
 }
 
 /**
@@ -176,6 +210,7 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
     routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },
   }) as unknown as FastifyInstance;
   app.addHook('onRequest', oneAtATime());
+  app.addHook('onRequest', bodyGuard(clock, log));
   const hosts = [host, ...others.map((other) => other.host)];
   if (!hasKey && hosts.every(isLoopbackName)) app.addHook('onRequest', hostGuard(hosts));
   app.setNotFoundHandler(({ method, url }, reply) => {

@@ -233,3 +233,28 @@ describe('slow and many connections', () => {
     expect(started.sink.orderIds).toEqual([...'abcdefghi'].map((name) => `${name}1`));
   });
 });
+
+describe('listening', () => {
+  it('serves TLS from PEM texts', async () => {
+    const pem = (name: string) => readFileSync(path.join(import.meta.dirname, name), 'utf8');
+    started = await startReceiver({ tls: { cert: pem('tls-cert.pem'), key: pem('tls-key.pem') } });
+    expect(started.url).toMatch(/^https:/);
+    expect((await post(started.url, order('o1'))).status).toBe(200);
+  });
+
+  it('takes over a socket that is already open', async () => {
+    const opener = createServer();
+    await new Promise<void>((resolve) => opener.listen(0, '127.0.0.1', resolve));
+    const { port } = opener.address() as { port: number };
+    const fd = Reflect.get(Reflect.get(opener, '_handle') as object, 'fd') as number;
+    const program = path.join(import.meta.dirname, 'inherited-socket.ts');
+    const child = spawn(process.execPath, [program], { stdio: ['pipe', 'pipe', 'inherit', fd] });
+    // From here on, only the child process accepts connections.
+    opener.close();
+    const [line] = (await once(child.stdout as Readable, 'data')) as [Buffer];
+    expect(String(line).trim()).toBe(`http://127.0.0.1:${port}/webhook`);
+    expect((await post(String(line).trim(), order('o1'))).status).toBe(200);
+    child.stdin?.end();
+    expect((await once(child, 'exit'))[0]).toBe(0);
+  });
+});
