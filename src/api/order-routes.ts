@@ -65,7 +65,7 @@ function readFeed(mirror: Feed, seq: number, limit: number, shown: Shown): z.out
 /** Size in characters at which a page ends. A single event is returned whatever its size. */
 const PAGE_CHARACTERS_MAX = 8 * 1024 * 1024;
 /** Size in characters at which a part of a page is sent, before the rest is made. */
-const PART_CHARACTERS = 64 * 1024;
+const PART_CHARACTERS = 16 * 1024;
 /**
  * Maximum number of events per read. It is small, because orders with all items are large and stay in memory for a slow
  * reader.
