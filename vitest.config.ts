@@ -9,6 +9,7 @@ export default defineConfig({
       'test/integration/**',
       'test/slow/**',
       'test/faults/*.test.ts',
+      'test/hostile/**',
       'test/recipes/**',
       'test/bench/**',
     ],

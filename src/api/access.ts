@@ -109,6 +109,12 @@ export function addressOf(request: FastifyRequest): string {
   return isBySocket(request) ? 'socket' : request.ip;
 }
 
+/** Returns for whom the places of an accepted request are counted: `key NAME` of a named key, else its address. */
+export function sharerOf(request: FastifyRequest): string {
+  const key = keyInUse.get(request);
+  return key ? `key ${key.name}` : addressOf(request);
+}
+
 interface KeyInUse {
   name: string;
   may: readonly Right[];

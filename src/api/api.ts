@@ -8,6 +8,7 @@ import type { Right } from '../db/api-keys.ts';
 import type { HookTest } from '../hooks/hook-test.ts';
 import type { HookAnswer } from '../hooks/receivers.ts';
 import { AccessGate, type AccessOptions, isOfPos, requireRight } from './access.ts';
+import { ReadingPlaces } from './places.ts';
 import type { alarmTestResult } from './schemas.ts';
 import { JSON_BODY_MAX_BYTES } from './server.ts';
 
@@ -84,13 +85,18 @@ interface Asked<P, Q, B> {
   body: z.output<B>;
   request: FastifyRequest;
   reply: FastifyReply;
+  /**
+   * Waits for a place among the large answers, which the request holds until its answer has left. Throws
+   * `rate-limited`, or `aborted` if the client left.
+   */
+  takePlace: () => Promise<void>;
 }
 
 type Answer<A> = z.output<A> | string | FastifyReply;
 
 export interface ApiRoute {
   doc: Omit<RouteOf<z.ZodObject, z.ZodObject, z.ZodType, z.ZodType>, 'handle'>;
-  serve(app: FastifyInstance): void;
+  serve(app: FastifyInstance, reads: ReadingPlaces): void;
 }
 
 export const TAGS = {
@@ -127,7 +133,7 @@ export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.
   const { method, path, params, query, body, bodyTypes, streams } = doc;
   return {
     doc,
-    serve(app) {
+    serve(app, reads) {
       const options = {
         ...(method === 'get' && { exposeHeadRoute: streams === undefined }),
         onRequest: async (request: FastifyRequest) => requireRight(request, doc.may),
@@ -140,6 +146,7 @@ export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.
           body: body && !bodyTypes ? readAs(body, request.body, 'body') : request.body,
           request,
           reply,
+          takePlace: () => reads.take(request, reply.raw),
         } as Asked<P, Q, B>);
         if (typeof answer === 'string') reply.type('application/json; charset=utf-8');
         return answer;
@@ -193,6 +200,7 @@ const ANSWER_HEADERS = {
 interface ApiOptions extends AccessOptions {
   /** Name of the shop, which the page shows when it asks for the API key; '' if it shows none. */
   shop: string;
+  clock: Clock;
   /** Called for each request by which a POS shows that it runs, with the store that it names, or ''. */
   onPos?: ((store: string) => void) | undefined;
   /** Builds the OpenAPI document of these routes. */
@@ -202,8 +210,9 @@ interface ApiOptions extends AccessOptions {
 /** Serves all paths below `/v1` behind one access check, with the OpenAPI document at `/v1/openapi.json`. */
 export function apiPlugin(
   families: readonly ApiFamily[],
-  { describe, shop, onPos, ...access }: ApiOptions,
+  { describe, shop, onPos, clock, ...access }: ApiOptions,
 ): FastifyPluginAsync {
+  const reads = new ReadingPlaces(clock);
   const gate = new AccessGate(access);
   const serve: FastifyPluginAsync = async (app) => {
     app.addHook('onRequest', async (request, reply) => {
@@ -219,13 +228,14 @@ export function apiPlugin(
       if (reply.statusCode === 401) reply.header('www-authenticate', challenge);
     });
     acceptJsonOnly(app);
-    app.setNotFoundHandler((request) => {
+    app.setNotFoundHandler((request, reply) => {
+      reply.header('connection', 'close');
       throw wrongPlace(families, request);
     });
     for (const { routes, prepare } of families) {
       await app.register(async (scope) => {
         prepare?.(scope);
-        for (const { serve } of routes) serve(scope);
+        for (const { serve } of routes) serve(scope, reads);
       });
     }
     // The OpenAPI document is built on the first request, because few clients need it and it uses memory.

@@ -19,7 +19,7 @@ import type { GuardReason } from '../outbox/intake/guards.ts';
 import type { Acceptance } from '../outbox/intake/intake.ts';
 import type { Row } from '../outbox/intake/same-article.ts';
 import type { OutboxService } from '../outbox/sending/outbox.ts';
-import { addressOf, originOf } from './access.ts';
+import { originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route, untilClosed } from './api.ts';
 import {
   changesAnswer,
@@ -32,6 +32,7 @@ import {
   stockQuery,
 } from './change-schemas.ts';
 import { LongPolls } from './long-polls.ts';
+import { Places } from './places.ts';
 import { errorBody, sendRetryAfter, statusOf } from './server.ts';
 
 /** Formats of a body with changes, by content type. */
@@ -398,13 +399,28 @@ function inventories({ services }: LocalApiOptions) {
   };
 }
 
+/** Greatest share of the hand-overs that one named key or address may have under way. */
+const HAND_OVER_SHARE = 0.75;
+
+function handOverPlaces(max: number): Places {
+  return new Places({
+    max,
+    ofOne: Math.ceil(max * HAND_OVER_SHARE),
+    words: {
+      taken: 'hand-overs are under way',
+      refused: ' Nothing was taken.',
+      hint: 'Wait for their answers, then send it again.',
+    },
+  });
+}
+
 /** Returns the function that reads, plans and accepts the items of a request. */
 function handOvers(options: LocalApiOptions) {
   const { services, changesMaxBytes = BODY_MAX_BYTES, handOversMax = HAND_OVERS_MAX } = options;
   const prepare = inventories(options);
-  const reading = new Places(READING_MAX);
-  const planning = new Places(handOversMax);
-  const taking = new Places(handOversMax);
+  const reading = handOverPlaces(READING_MAX);
+  const planning = handOverPlaces(handOversMax);
+  const taking = handOverPlaces(handOversMax);
   let turn: Promise<unknown> = Promise.resolve();
 
   return async (kind: ChangeKind, asked: Asked, request: FastifyRequest, reply: FastifyReply) => {
@@ -417,7 +433,9 @@ function handOvers(options: LocalApiOptions) {
       maxItems: isPlanned ? PLANNED_ITEMS_MAX : ITEMS_MAX,
       hint: isPlanned ? IN_ONE_PIECE : 'Send it in several parts.',
     };
-    const { items, notes } = await reading.within(() => readItems(kind, request, asked.decimal, limits));
+    const { items, notes } = await reading.within(request, () =>
+      readItems(kind, request, asked.decimal, limits),
+    );
     const read = { items: services.outbox.dated(items), notes };
     const act = async () => {
       const submission = await submit();
@@ -427,14 +445,16 @@ function handOvers(options: LocalApiOptions) {
     const planned = () => prepare(read, kind, asked, origin, reply);
     // A whole inventory may wait here until the catalogue is read. It waits before its turn, so that other submissions
     // need not wait for it.
-    const submit = await (isPlanned ? planning.within(planned) : planned());
+    const submit = await (isPlanned ? planning.within(request, planned) : planned());
     if (asked.dryRun) {
-      const { text, status } = await planning.within(async () => previewItems(services, await submit()));
+      const { text, status } = await planning.within(request, async () =>
+        previewItems(services, await submit()),
+      );
       reply.code(status);
       return { text, isOver: true };
     }
     // The submission takes one of the limited places only from here on, so that slow senders do not occupy them.
-    const { text, status, error } = await taking.within(() => {
+    const { text, status, error } = await taking.within(request, () => {
       // Submissions run one after another, so that of two values for the same target the later one stays.
       const mine = turn.then(act);
       turn = mine.catch(() => {});
@@ -471,7 +491,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
         const waitMs = query.wait * 1_000;
         // The connection that will wait is counted before items are accepted. Otherwise a sender could be refused after
         // its items were accepted.
-        const leave = waitMs > 0 ? polls.enter(addressOf(request)) : () => {};
+        const leave = waitMs > 0 ? polls.enter(request) : () => {};
         try {
           const { text, isOver } = await handOver(kind, query, request, reply);
           return waitMs === 0 || isOver ? text : await outcomes(text, waitMs, reply);
@@ -520,30 +540,3 @@ const WHOLE =
   'or from your last count is handed over, and the guards watch what it lacks. 207 also when the catalogue could not be read first.';
 const IN_ONE_PIECE =
   'It is planned in one piece. Hand it over as a file: {tillsync} push stock FILE --full, or with --dry-run';
-
-/** Limits how many actions run at the same time. */
-class Places {
-  readonly #max: number;
-  #taken = 0;
-
-  constructor(max: number) {
-    this.#max = max;
-  }
-
-  /** Runs the action. Throws `rate-limited` if too many actions are running. */
-  async within<T>(action: () => Promise<T>): Promise<T> {
-    if (this.#taken >= this.#max) throw tooMany(this.#max);
-    this.#taken += 1;
-    try {
-      return await action();
-    } finally {
-      this.#taken -= 1;
-    }
-  }
-}
-
-function tooMany(max: number): TillsyncError {
-  return new TillsyncError('rate-limited', `${max} hand-overs are under way. Nothing was taken.`, {
-    hint: 'Wait for their answers, then send it again.',
-  });
-}

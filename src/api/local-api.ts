@@ -40,7 +40,9 @@ function productRoutes({ services, clock }: LocalApiOptions): ApiFamily {
     summary: 'The catalogue as the mirror has it, what was pushed included',
     query: productQuery,
     answer: productPage,
-    handle: async ({ query: { q, branch, limit, ...rest } }) => {
+    refusals: [429],
+    handle: async ({ query: { q, branch, limit, ...rest }, takePlace }) => {
+      await takePlace();
       const filter = { ...rest, text: q, subsidiaryId: branch, limit: limit + 1 };
       const found = await whenFree(clock, () =>
         services.stores.read(({ catalogQueries }) => catalogQueries.products(filter)),

@@ -1,9 +1,9 @@
 import type { ServerResponse } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { TillsyncError } from '../core/errors.ts';
-import { addressOf, refuseWithdrawnKey } from './access.ts';
+import { refuseWithdrawnKey } from './access.ts';
 import type { LocalApiOptions } from './api.ts';
+import { Places, shareOf } from './places.ts';
 
 /** Interval of reads while a request waits, because another process may change the mirror without a notification. */
 export const LOOK_EVERY_MS = 1_000;
@@ -13,44 +13,6 @@ export const STREAMS_MAX = 50;
 export interface Look {
   isEmpty: boolean;
   isBehind?: boolean;
-  text: string;
-}
-
-/** Greatest share of all connections that one address may hold open. */
-const ADDRESS_SHARE = 0.4;
-
-/** Limits the connections that are held open: in total, and for each address. */
-export class AddressShares {
-  readonly #max: number;
-  readonly #told: { words: string; hint: string };
-  readonly #of = new Map<string, number>();
-  #open = 0;
-
-  constructor(max: number, told: { words: string; hint: string }) {
-    this.#max = max;
-    this.#told = told;
-  }
-
-  /**
-   * Counts a connection of this address. Returns a function that must be called when the connection ends. Throws
-   * `rate-limited` if too many connections are open.
-   */
-  enter(from: string): () => void {
-    const { words, hint } = this.#told;
-    const ofAddress = this.#of.get(from) ?? 0;
-    if (this.#open >= this.#max) throw new TillsyncError('rate-limited', `${this.#max} ${words}.`, { hint });
-    if (ofAddress >= Math.ceil(this.#max * ADDRESS_SHARE)) {
-      throw new TillsyncError('rate-limited', `${ofAddress} ${words}, all from this address.`, { hint });
-    }
-    this.#open += 1;
-    this.#of.set(from, ofAddress + 1);
-    return () => {
-      this.#open -= 1;
-      const left = (this.#of.get(from) ?? 1) - 1;
-      if (left === 0) this.#of.delete(from);
-      else this.#of.set(from, left);
-    };
-  }
 }
 
 interface Held {
@@ -63,13 +25,18 @@ interface Held {
 export class LongPolls {
   readonly #options: Pick<LocalApiOptions, 'clock' | 'changes'>;
   readonly #closing = new AbortController();
-  readonly #shares: AddressShares;
+  readonly #places: Places;
 
   constructor(options: Pick<LocalApiOptions, 'clock' | 'changes' | 'streamsMax'>) {
     this.#options = options;
-    this.#shares = new AddressShares(options.streamsMax ?? STREAMS_MAX, {
-      words: 'requests wait for an event already',
-      hint: 'Ask without wait, or let one program ask for all.',
+    const max = options.streamsMax ?? STREAMS_MAX;
+    this.#places = new Places({
+      max,
+      ofOne: shareOf(max),
+      words: {
+        taken: 'requests wait for an event already',
+        hint: 'Ask without wait, or let one program ask for all.',
+      },
     });
   }
 
@@ -89,13 +56,13 @@ export class LongPolls {
    * Counts a connection before `until` is called. Returns a function that must be called when the connection ends.
    * Throws `rate-limited` if too many connections are open.
    */
-  enter(from: string): () => void {
-    return this.#shares.enter(from);
+  enter(request: FastifyRequest): () => void {
+    return this.#places.enter(request);
   }
 
   /** The same as `until`, within the limits of connections. Throws `unauthorized` if the request's key was withdrawn. */
   async wait<T extends Look>(held: Held & { request: FastifyRequest }, read: () => Promise<T>): Promise<T> {
-    const leave = this.enter(addressOf(held.request));
+    const leave = this.enter(held.request);
     try {
       return await this.until(held, () => {
         refuseWithdrawnKey(held.request);

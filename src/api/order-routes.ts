@@ -1,11 +1,14 @@
 import type { ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { configuredBranches } from '../app/read-only-services.ts';
 import { namedBranch } from '../catalog/product.ts';
 import { TillsyncError, whenFree } from '../core/errors.ts';
-import { isoUtc, keptFor, zoneCalendar } from '../core/time.ts';
+import { type Clock, isoUtc, keptFor, zoneCalendar } from '../core/time.ts';
 import { type MirroredOrder, withoutContact } from '../orders/merging/mirrored-order.ts';
+import type { OrderEvent } from '../orders/merging/order.ts';
 import type { Mirror } from '../orders/reading/mirror.ts';
 import {
   eventsOfStore,
@@ -15,9 +18,10 @@ import {
   searchOrders,
 } from '../orders/reading/order-queries.ts';
 import type { AckResult } from '../outbox/intake/change.ts';
-import { addressOf, maySeeContact, refuseWithdrawnKey } from './access.ts';
+import { maySeeContact, refuseWithdrawnKey } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
-import { AddressShares, LOOK_EVERY_MS, LongPolls, STREAMS_MAX } from './long-polls.ts';
+import { LOOK_EVERY_MS, LongPolls, STREAMS_MAX } from './long-polls.ts';
+import { Places, STALL_MS, shareOf } from './places.ts';
 import {
   ACK_ITEM,
   ackAnswer,
@@ -60,53 +64,69 @@ function readFeed(mirror: Feed, seq: number, limit: number, shown: Shown): z.out
 
 /** Size in characters at which a page ends. A single event is returned whatever its size. */
 const PAGE_CHARACTERS_MAX = 8 * 1024 * 1024;
+/** Size in characters at which a part of a page is sent, before the rest is made. */
+const PART_CHARACTERS = 16 * 1024;
 /**
  * Maximum number of events per read. It is small, because orders with all items are large and stay in memory for a slow
  * reader.
  */
 const PART = 25;
 
-/** Returns a page of one store's events, in the form that `feedText` returns. */
-function storeText(
-  mirror: Feed & Pick<Mirror, 'read'>,
-  stores: readonly string[],
-  { after, limit, shown }: { after: number; limit: number; shown: Shown },
-): { events: string; next: number } {
-  const { events, upTo } = mirror.read((db) => eventsOfStore(db, { stores, after, limit }));
-  const texts: string[] = [];
-  let [characters, next] = [0, after];
-  for (const event of events) {
-    const order = mirror.orders.get(event.orderId);
-    const text = JSON.stringify({ ...event, order: order ? shown(order) : null });
-    if (texts.length > 0 && characters + text.length > PAGE_CHARACTERS_MAX)
-      return { events: texts.join(), next };
-    texts.push(text);
-    characters += text.length;
-    next = event.seq;
-  }
-  return { events: texts.join(), next: upTo };
-}
+/**
+ * Makes a page of the change feed part by part, so that other requests get their turn in between, and nothing is made
+ * for a client that does not take what came before.
+ */
+class FeedPage {
+  readonly #mirror: Feed;
+  readonly #events: readonly OrderEvent[];
+  readonly #shown: Shown;
+  #made = 0;
+  #characters = 0;
+  #next: number;
 
-/** Returns up to `limit` events after `after` as JSON texts joined by commas, and the position of the next page. */
-function feedText(
-  mirror: Feed,
-  { after, limit, shown }: { after: number; limit: number; shown: Shown },
-): { events: string; next: number } {
-  const texts: string[] = [];
-  let [characters, next] = [0, after];
-  while (texts.length < limit && characters < PAGE_CHARACTERS_MAX) {
-    const some = readFeed(mirror, next, Math.min(limit - texts.length, PART), shown);
-    for (const event of some) {
-      const text = JSON.stringify(event);
-      if (texts.length > 0 && characters + text.length > PAGE_CHARACTERS_MAX)
-        return { events: texts.join(), next };
+  /** `events` are all events of the page, and `upTo` is the position after them. */
+  constructor(mirror: Feed, { events, upTo }: { events: readonly OrderEvent[]; upTo: number }, shown: Shown) {
+    this.#mirror = mirror;
+    this.#events = events;
+    this.#shown = shown;
+    this.#next = upTo;
+  }
+
+  get isOver(): boolean {
+    return this.#made >= this.#events.length;
+  }
+
+  /** Position of the next page, once this one is over. */
+  get next(): number {
+    return this.#next;
+  }
+
+  /** Returns some events more, each with its order in its present state, as JSON texts joined by commas. */
+  part(): string {
+    const texts: string[] = [];
+    let characters = 0;
+    for (const event of this.#events.slice(this.#made, this.#made + PART)) {
+      const order = this.#mirror.orders.get(event.orderId);
+      const text = JSON.stringify({ ...event, order: order ? this.#shown(order) : null });
+      const isFirst = this.#made + texts.length === 0;
+      if (!isFirst && this.#characters + characters + text.length > PAGE_CHARACTERS_MAX) {
+        this.#endBefore(this.#made + texts.length);
+        return texts.join();
+      }
       texts.push(text);
       characters += text.length;
-      next = event.seq;
+      if (characters >= PART_CHARACTERS) break;
     }
-    if (some.length < PART) break;
+    // A read that fails is tried again, so what was made counts only now.
+    this.#made += texts.length;
+    this.#characters += characters;
+    return texts.join();
   }
-  return { events: texts.join(), next };
+
+  #endBefore(index: number): void {
+    this.#next = this.#events[index - 1]?.seq ?? this.#next;
+    this.#made = this.#events.length;
+  }
 }
 
 /**
@@ -126,8 +146,6 @@ function refuseAheadOf(mirror: Feed, after: number): number {
 }
 
 const HEARTBEAT_MS = 15_000;
-/** Time without progress after which a reader is disconnected. It can return with its Last-Event-ID. */
-const STALL_MS = 60_000;
 const RETRY_MS = 2_000;
 
 /**
@@ -262,7 +280,9 @@ function boardRoutes({ services: { mirror, config }, clock }: LocalApiOptions): 
       summary: 'The orders under way at a glance, to be kept up to date from the change feed',
       query: boardQuery,
       answer: boardAnswer,
-      async handle({ query: { store } }) {
+      refusals: [429],
+      async handle({ query: { store }, takePlace }) {
+        await takePlace();
         const stores = store === undefined ? undefined : idsOfStore({ mirror, config }, store);
         return whenFree(clock, () => {
           // `newest` is read before the orders, so that an order that changes in between arrives again through the
@@ -280,7 +300,9 @@ function boardRoutes({ services: { mirror, config }, clock }: LocalApiOptions): 
       summary: 'Orders by code, by a part of what is written in them, or by day',
       query: orderSearch,
       answer: foundOrders,
-      async handle({ query: { q, day, limit }, request }) {
+      refusals: [429],
+      async handle({ query: { q, day, limit }, request, takePlace }) {
+        await takePlace();
         const created = day === undefined ? undefined : timeOf(day, config.orders.timezone);
         const isWithoutContact = !maySeeContact(request);
         const search = { text: q, created, limit: limit + 1, isWithoutContact };
@@ -315,7 +337,9 @@ function toBookRoute({ services: { mirror, config }, clock }: LocalApiOptions): 
       'The same as the view `orders_to_book` of the mirror. What is to be undone, such as a cancellation, comes by the feed alone.',
     query: toBookQuery,
     answer: toBookPage,
-    async handle({ query: { store, limit, after }, request }) {
+    refusals: [429],
+    async handle({ query: { store, limit, after }, request, takePlace }) {
+      await takePlace();
       const stores = store === undefined ? undefined : idsOfStore({ mirror, config }, store);
       const found = await whenFree(clock, () =>
         mirror.read((db) => ordersToBook(db, { stores, after, limit: limit + 1 })),
@@ -347,9 +371,10 @@ const DAY_MS = 86_400_000;
 /** Returns a function that opens event streams, which end when `closing` aborts. Each stream holds a connection. */
 function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   const { services, clock, log, streamsMax = STREAMS_MAX } = options;
-  const shares = new AddressShares(streamsMax, {
-    words: 'streams are open already',
-    hint: 'Close those that nobody reads.',
+  const places = new Places({
+    max: streamsMax,
+    ofOne: shareOf(streamsMax),
+    words: { taken: 'streams are open already', hint: 'Close those that nobody reads.' },
   });
   return async (request: FastifyRequest, reply: FastifyReply, asked: number | 'newest') => {
     const after = await whenFree(clock, () => {
@@ -358,7 +383,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
       const newest = refuseAheadOf(services.mirror, known === 'newest' ? 0 : known);
       return known === 'newest' ? newest : known;
     });
-    const leave = shares.enter(addressOf(request));
+    const leave = places.enter(request);
     reply.hijack();
     reply.raw.writeHead(200, {
       ...(reply.getHeaders() as Record<string, string>),
@@ -391,6 +416,28 @@ function lastEventId({ headers }: FastifyRequest): number | undefined {
   });
 }
 
+/** Returns up to `limit` events after `after`, and the position after them. */
+function eventsAfter(mirror: Feed, after: number, limit: number): { events: OrderEvent[]; upTo: number } {
+  const events = mirror.orders.eventsAfter(after, limit);
+  return { events, upTo: events.at(-1)?.seq ?? after };
+}
+
+/** Yields the text of a page whose first part is in `begin`. The reader asks for a part when the socket has room. */
+async function* partsOf(
+  page: FeedPage,
+  begin: string,
+  end: () => string,
+  clock: Clock,
+): AsyncGenerator<string> {
+  yield begin;
+  while (!page.isOver) {
+    await setImmediate();
+    const part = await whenFree(clock, () => page.part());
+    if (part !== '') yield `,${part}`;
+  }
+  yield await whenFree(clock, end);
+}
+
 /** Part of the documentation of each route of the feed. */
 const RESTARTED =
   '400 with the code `feed-restarted`: `after` or `Last-Event-ID` is above the newest event, because the mirror was made again. ' +
@@ -414,7 +461,7 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
       answer: feedPage,
       streams: 'on-request',
       refusals: [429],
-      async handle({ query, request, reply }) {
+      async handle({ query, request, reply, takePlace }) {
         const { store, wait, limit } = query;
         if (request.headers.accept?.includes('text/event-stream')) {
           if (store === undefined && wait === 0) return stream(request, reply, query.after);
@@ -425,23 +472,30 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
         const stores = store === undefined ? undefined : idsOfStore(options.services, store);
         let after =
           query.after === 'newest' ? await whenFree(clock, () => mirror.orders.newestSeq()) : query.after;
-        const shown = shownTo(request);
-        const read = () =>
+        const look = () =>
           whenFree(clock, () => {
             const newest = refuseAheadOf(mirror, after);
-            const { events, next } = stores
-              ? storeText(mirror, stores, { after, limit, shown })
-              : feedText(mirror, { after, limit, shown });
+            const found = stores
+              ? mirror.read((db) => eventsOfStore(db, { stores, after, limit }))
+              : eventsAfter(mirror, after, limit);
             // `newest` may lie above all events, so only a read that advanced can have more to search.
-            const isBehind = next > after && next < newest;
-            after = next;
-            const rest = { next, newest: Math.max(newest, next), trimmedTo: mirror.orders.trimmedTo() };
-            const text = `{"events":[${events}],${JSON.stringify(rest).slice(1)}`;
-            return { isEmpty: events === '', isBehind, text };
+            const isBehind = found.upTo > after && found.upTo < newest;
+            after = found.upTo;
+            return { isEmpty: found.events.length === 0, isBehind, found };
           });
-        if (wait === 0) return (await read()).text;
         const held = { request, response: reply.raw, waitMs: wait * 1_000 };
-        return (await polls.wait(held, read)).text;
+        const { found } = wait === 0 ? await look() : await polls.wait(held, look);
+        if (found.events.length > 0) await takePlace();
+        const page = new FeedPage(mirror, found, shownTo(request));
+        const begin = `{"events":[${await whenFree(clock, () => page.part())}`;
+        const end = () => {
+          const { next } = page;
+          const newest = Math.max(mirror.orders.newestSeq(), next);
+          return `],${JSON.stringify({ next, newest, trimmedTo: mirror.orders.trimmedTo() }).slice(1)}`;
+        };
+        if (page.isOver) return begin + (await whenFree(clock, end));
+        reply.type('application/json; charset=utf-8');
+        return reply.send(Readable.from(partsOf(page, begin, end, clock), { objectMode: false }));
       },
     }),
     route({

@@ -144,8 +144,10 @@ export function outboxRoutes(options: LocalApiOptions): ApiFamily {
       query: outboxQuery,
       answer: outboxPage,
       refusals: [429],
-      handle: async ({ query, request, reply }) => {
+      handle: async ({ query, request, reply, takePlace }) => {
         const { limit, after, wait } = query;
+        // A request that waits has a place among those that wait.
+        if (wait === 0) await takePlace();
         if (after !== undefined) return await settledPage(query, after, request, reply.raw);
         if (wait > 0) {
           throw new TillsyncError('usage', 'wait is for the feed of settled changes.', {

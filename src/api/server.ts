@@ -9,6 +9,7 @@ import type * as z from 'zod';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
 import { hostOf, isLoopbackName, listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import type { Log } from '../core/log.ts';
+import { oneAtATime } from '../core/one-at-a-time.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/merging/order.ts';
 import { type GroupSocket, isBySocket, letInto, listenForGroup, listenForOwn } from './access.ts';
@@ -40,6 +41,7 @@ const CODE: Partial<Record<number, ErrorCode>> = { 401: 'unauthorized', 403: 'fo
 
 const HINT: Partial<Record<number, string>> = {
   405: 'The header Allow names what it takes.',
+  408: 'Send it again, without a pause in it.',
   413: 'Send it in several parts.',
   415: 'Send application/json. /v1/stock and /v1/products take application/x-ndjson and text/csv, too.',
 };
@@ -51,6 +53,9 @@ const tooLarge = 'More than 2 MiB came in one request. Nothing was taken.';
 function isTooLarge(thrown: Error): boolean {
   return 'code' in thrown && thrown.code === 'FST_ERR_CTP_BODY_TOO_LARGE';
 }
+
+/** Statuses of refusals that end the connection, so that whoever has no key has to open one for each request. */
+const ENDING: readonly number[] = [401, 405, 408];
 
 const RETRY_AFTER_S = 1;
 
@@ -71,6 +76,7 @@ export function sendError(reply: FastifyReply, thrown: unknown, log: Log): Fasti
   const { status, error } = refusalOf(thrown);
   if (thrown instanceof Error && 'allow' in thrown) reply.header('allow', String(thrown.allow));
   sendRetryAfter(reply, status, error);
+  if (ENDING.includes(status)) reply.header('connection', 'close');
   if (error.code === 'internal') {
     log.error({ err: thrown }, 'a local request could not be handled');
     return reply.code(500).send(errorBody(hidden));
@@ -104,6 +110,39 @@ function refusalOf(thrown: unknown): { status: number; error: TillsyncError } {
   return { status: statusOf(error.code), error };
 }
 
+/** Longest time without a byte of a body that is still under way. */
+const BODY_STALL_MS = 5_000;
+
+/** Answers with 408 a request of whose body nothing arrives for `BODY_STALL_MS`, and ends its connection. */
+function bodyGuard(clock: Clock, log: Log) {
+  const watch = async ({ raw }: FastifyRequest, reply: FastifyReply, over: AbortSignal) => {
+    for (let before = -1; !over.aborted; ) {
+      const { bytesRead } = raw.socket;
+      // What has arrived and is not read yet is no fault of the sender.
+      if (bytesRead === before && raw.readableLength === 0 && !reply.sent) {
+        const message = 'Nothing more of the body came for 5 seconds. Nothing was taken.';
+        const error = Object.assign(new Error(message), { statusCode: 408 });
+        // Node ends a request whose answer has left neither with an error nor otherwise, and who reads it would wait on.
+        reply.raw.once('close', () => raw.destroy(error));
+        sendError(reply, error, log);
+        return;
+      }
+      before = bytesRead;
+      await clock.sleep(BODY_STALL_MS, over);
+    }
+  };
+  return (request: FastifyRequest, reply: FastifyReply, done: () => void) => {
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      const over = new AbortController();
+      const end = () => over.abort();
+      request.raw.once('end', end).once('close', end);
+      reply.raw.once('close', end);
+      void watch(request, reply, over.signal);
+    }
+    done();
+  };
+}
+
 /**
  * Refuses requests whose Host header names neither this machine nor one of `names`. Otherwise a web page could let its
  * own name point to 127.0.0.1 and read the shop's orders through a visitor's browser.
@@ -117,7 +156,7 @@ function hostGuard(names: readonly string[]) {
     const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
       hint: 'Use 127.0.0.1.',
     });
-    return reply.code(403).send(errorBody(refused));
+    return reply.code(403).header('connection', 'close').send(errorBody(refused));
   };
 }
 
@@ -170,11 +209,14 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
     frameworkErrors: (error, _request, reply) => sendError(reply as unknown as FastifyReply, error, log),
     routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },
   }) as unknown as FastifyInstance;
+  app.addHook('onRequest', oneAtATime());
+  app.addHook('onRequest', bodyGuard(clock, log));
   const hosts = [host, ...others.map((other) => other.host)];
   if (!hasKey && hosts.every(isLoopbackName)) app.addHook('onRequest', hostGuard(hosts));
   app.setNotFoundHandler(({ method, url }, reply) => {
     const message = `There is nothing at ${method} ${url.split('?', 1)[0]}.`;
     const hint = 'GET /v1/openapi.json tells what there is.';
+    reply.header('connection', 'close');
     return sendError(reply, new TillsyncError('not-found', message, { hint }), log);
   });
   app.setErrorHandler((error, _request, reply) => sendError(reply, error, log));

@@ -196,15 +196,41 @@ describe('slow and many connections', () => {
     for (const socket of [...proxied, again, connection.socket]) socket.destroy();
   });
 
-  it('a kept-alive connection serves on after a refusal', async () => {
-    started = await startReceiver();
+  it('a refusal ends its connection, and nothing that came behind it is handled', async () => {
+    const faults: (string | null)[] = [];
+    started = await startReceiver({ onAnswered: ({ fault }) => faults.push(fault) });
+    const wrong = `${head.replace(SECRET, 'wrong')}{"internalOrderId":"o1"}`;
     const connection = new RawConnection(started.port);
-    await connection.write(`${head.replace(SECRET, 'wrong')}{"internalOrderId":"o1"}`);
-    await connection.until('401');
-    await connection.write(`${head}{"internalOrderId":"o2"}`);
-    expect(await connection.until('200 OK')).toContain('200 OK');
-    connection.socket.destroy();
-    expect(started.sink.orderIds).toEqual(['o2']);
+    await connection.write(`${wrong.repeat(500)}${head}{"internalOrderId":"o2"}`);
+    await connection.closed;
+    expect(connection.text.match(/HTTP\/1\.1/g)).toHaveLength(1);
+    expect(connection.text).toMatch(/^HTTP\/1\.1 401 .*\r\nconnection: close\r\n/s);
+    expect([faults, started.sink.orderIds]).toEqual([['secret-wrong'], []]);
+  });
+
+  it('a callback begins when the one before it on its connection is answered, eight wait, and the rest are dropped', async () => {
+    started = await startReceiver();
+    const disk = gate();
+    const reached = gate();
+    started.sink.before = () => {
+      reached.open();
+      return disk.opened;
+    };
+    const connection = new RawConnection(started.port);
+    const all = Array.from(
+      { length: 20 },
+      (_, i) => `${head}{"internalOrderId":"${String.fromCharCode(97 + i)}1"}`,
+    );
+    await connection.write(all.join(''));
+    await reached.opened;
+    await settle(20);
+    const other = await post(started.url, 'no JSON', { headers: { 'x-webhook-secret': 'wrong' } });
+    expect([other.status, started.sink.orderIds]).toEqual([401, []]);
+    disk.open();
+    await connection.closed;
+    expect(connection.text.match(/200 OK/g)).toHaveLength(9);
+    expect(started.sink.groups.every((group) => group.length === 1)).toBe(true);
+    expect(started.sink.orderIds).toEqual([...'abcdefghi'].map((name) => `${name}1`));
   });
 });
 

@@ -30,6 +30,16 @@ export function answer(
   response.end(json);
 }
 
+/** Sends an answer that ends the connection, so that a stranger has to open one for each request. */
+export function refuse(
+  response: ServerResponse,
+  status: number,
+  json: string,
+  headers: Record<string, string> = {},
+): void {
+  answer(response, status, json, { ...headers, connection: 'close' });
+}
+
 /**
  * Body of a callback. `cut-off`: the connection was closed before the whole body arrived, so nobody waits for an
  * answer.
@@ -244,7 +254,7 @@ export function callbackRoute(
         return;
       }
       note(raw, { fault: whyRefused(request.raw) });
-      answer(raw, 401, '{"error":"wrong or missing x-webhook-secret"}');
+      refuse(raw, 401, '{"error":"wrong or missing x-webhook-secret"}');
     } catch (error) {
       note(raw, { fault: 'not-kept' });
       log.error({ err: error }, 'the webhook secret could not be read; a notification is put off');

@@ -3,8 +3,9 @@ import type { Socket } from 'node:net';
 import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
 import { TillsyncError } from '../../core/errors.ts';
 import { listenAt, WITHOUT_JSON_SCHEMA } from '../../core/listen.ts';
+import { oneAtATime } from '../../core/one-at-a-time.ts';
 import type { OrderSink } from '../merging/order.ts';
-import { answer, type CallbackRouteOptions, callbackRoute, SecretGate } from './callback-route.ts';
+import { answer, type CallbackRouteOptions, callbackRoute, refuse, SecretGate } from './callback-route.ts';
 import { GroupCommit, type Saved } from './group-commit.ts';
 
 interface HttpServerLimits {
@@ -58,7 +59,7 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
     routerOptions: { ignoreTrailingSlash: true },
     clientErrorHandler,
     frameworkErrors: (_error, _request, reply) => {
-      answer(reply.raw, 400, '{"error":"bad request"}');
+      refuse(reply.raw, 400, '{"error":"bad request"}');
     },
   }) as unknown as FastifyInstance;
   app.server.maxConnections = limits.connectionsMax;
@@ -66,12 +67,13 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
   boundEachAddress(app.server, limits.connectionsPerAddressMax, () => options.onDropped?.());
   cutIdle(app.server);
 
+  app.addHook('onRequest', oneAtATime());
   // The route itself reads the body, of any content type. On other paths no body is read.
   for (const method of METHODS_WITH_BODY)
     app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setNotFoundHandler(({ url }, { raw }) => {
-    if (pathOf(url) !== pathOf(options.path)) answer(raw, 404, '{"error":"not found"}');
-    else answer(raw, 405, '{"error":"only POST is allowed here"}', { allow: 'POST' });
+    if (pathOf(url) !== pathOf(options.path)) refuse(raw, 404, '{"error":"not found"}');
+    else refuse(raw, 405, '{"error":"only POST is allowed here"}', { allow: 'POST' });
   });
   app.setErrorHandler((error, _request, { raw }) => {
     options.log.error({ err: error }, 'a callback could not be handled');
