@@ -12,6 +12,7 @@ const OWN_SERVER =
 const AGES = 'makes times that are hours away from now';
 const REAL: Record<string, string> = {
   'cli/backup.test.ts': STAMPS,
+  'cli/backup-origin.test.ts': STAMPS,
   'cli/before-upgrade.test.ts': STAMPS,
   'cli/busy-command.test.ts': 'its sleeps take no real time',
   'cli/calling.test.ts':
@@ -26,6 +27,7 @@ const REAL: Record<string, string> = {
   'conform/gate.test.ts': OWN_SERVER,
   'core/system-clock.test.ts': 'tests the real clock itself, with bounds of many times what it takes',
   'daemon/alarm-receivers.test.ts': OWN_SERVER,
+  'daemon/damaged-mirror.test.ts': STAMPS,
   'daemon/installation.test.ts': STAMPS,
   'daemon/language.test.ts': OWN_SERVER,
   'daemon/told-after.test.ts': OWN_SERVER,
@@ -51,7 +53,7 @@ const REAL: Record<string, string> = {
 
 const TEST = import.meta.dirname;
 /** Tiers with real processes, files and times of their own, and tools. */
-const OTHER_TIERS = /^(bench|faults|integration|mutants|prove|recipes|slow|support)\//;
+const OTHER_TIERS = /^(bench|faults|hostile|integration|mutants|prove|recipes|slow|support)\//;
 const CLOCK =
   /\bperformance\.now\b|\bDate\.now\(|\bsetTimeout\(|\bsystemClock\b|\bhrtime\b|\bsetTimeout as\b/;
 

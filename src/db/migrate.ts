@@ -23,9 +23,8 @@ interface MigrateOptions {
 }
 
 interface Migration {
-  role: Role;
-  /** 1 for the first of its directory. */
-  number: number;
+  /** Such as `0001-mirror`, or of a role `hub/0001-hub`. */
+  name: string;
   file: URL;
 }
 
@@ -36,29 +35,10 @@ interface Missing {
   areUpgrades: boolean;
 }
 
-/** How many migrations of each role a database has. */
-export type Applied = Readonly<Record<Role, number>>;
-
-/** Marks a file as tillsync's: "till" in ASCII. */
-const APPLICATION_ID = 0x74_69_6c_6c;
-/**
- * How the numbers of migrations stand in `user_version`: those of every file in the last three digits, those of a hub
- * and of a branch in the three before each.
- */
-const PLACE: Readonly<Record<Role, number>> = { store: 1, hub: 1_000, branch: 1_000_000 };
-const ROLES: readonly Role[] = ['store', 'hub', 'branch'];
-
-/** Returns how many migrations of each role the database says that it has. */
-export function appliedMigrations(db: Database.Database): Applied {
-  const version = Number(db.pragma('user_version', { simple: true }));
-  const ofRole = (role: Role) => Math.floor(version / PLACE[role]) % 1_000;
-  return { store: ofRole('store'), hub: ofRole('hub'), branch: ofRole('branch') };
-}
-
 /**
  * Applies all missing migrations in one transaction, so that a crash leaves either the old or the new schema. Throws
- * `storage-newer` if the database has more migrations than this version knows, and `storage-corrupt` if it is none of
- * tillsync's or one of a checkout before 0.1.0. Then it changes nothing.
+ * `storage-newer` if the database has migrations that this version does not know, and `storage-corrupt` if its
+ * migrations differ from the known ones, as those of a checkout before 0.1.0 do. Then it changes nothing.
  */
 export function migrate(db: Database.Database, options: MigrateOptions): void {
   storing(() => {
@@ -74,33 +54,36 @@ export function migrate(db: Database.Database, options: MigrateOptions): void {
     if (areUpgrades && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
     db.transaction(() => {
       // Another process may have migrated the database since the check above.
-      const { migrations } = missingIn(db, options);
-      for (const migration of migrations) apply(db, migration);
-      const added = migrations.reduce((sum, { role }) => sum + PLACE[role], 0);
-      const version = Number(db.pragma('user_version', { simple: true }));
-      db.pragma(`application_id = ${APPLICATION_ID}`);
-      db.pragma(`user_version = ${version + added}`);
+      for (const migration of missingIn(db, options).migrations) apply(db, migration);
+      db.pragma(`user_version = ${listMigrations(options.directory).length}`);
     }).immediate();
   });
 }
 
 /** Returns what the database lacks: of what every file has, and of the roles that it has or takes on. */
-function missingIn(db: Database.Database, { directory, roles, role, name }: MigrateOptions): Missing {
-  checkOrigin(db, name);
-  const applied = appliedMigrations(db);
-  const missing: Missing = { migrations: [], areUpgrades: false };
-  for (const each of ROLES) {
-    const place = each === 'store' ? directory : roles?.[each];
-    if (place === undefined || (each !== 'store' && applied[each] === 0 && each !== role)) continue;
-    const known = listMigrations(place, each);
-    if (applied[each] > known.length) throw madeLater(name);
-    missing.migrations.push(...known.slice(applied[each]));
-    missing.areUpgrades ||= applied[each] > 0 && applied[each] < known.length;
+function missingIn(db: Database.Database, options: MigrateOptions): Missing {
+  const { directory, roles, role, name } = options;
+  const applied = appliedTo(db, name);
+  const ofAll = applied.filter((each) => !each.includes('/'));
+  const known = listMigrations(directory);
+  checkApplied(ofAll, known, name);
+  const missing: Missing = {
+    migrations: known.slice(ofAll.length),
+    areUpgrades: ofAll.length > 0 && ofAll.length < known.length,
+  };
+  for (const [each, place] of Object.entries(roles ?? {})) {
+    const prefix = `${each}/`;
+    const ofRole = applied.filter((step) => step.startsWith(prefix));
+    if (ofRole.length === 0 && each !== role) continue;
+    const knownOfRole = listMigrations(place).map((step) => ({ ...step, name: `${prefix}${step.name}` }));
+    checkApplied(ofRole, knownOfRole, name);
+    missing.migrations.push(...knownOfRole.slice(ofRole.length));
+    missing.areUpgrades ||= ofRole.length > 0 && ofRole.length < knownOfRole.length;
   }
   return missing;
 }
 
-function listMigrations(directory: URL, role: Role): Migration[] {
+function listMigrations(directory: URL): Migration[] {
   const names = readdirSync(directory)
     .filter((name) => name.endsWith('.sql'))
     .sort();
@@ -108,44 +91,57 @@ function listMigrations(directory: URL, role: Role): Migration[] {
     if (Number(/^(\d{4})-[a-z0-9-]+\.sql$/.exec(name)?.[1]) !== i + 1) {
       throw new TillsyncError('internal', `Migration ${name} is not number ${i + 1} of its directory.`);
     }
-    return { role, number: i + 1, file: new URL(name, directory) };
+    return { name: name.slice(0, -'.sql'.length), file: new URL(name, directory) };
   });
 }
 
-/** Throws `storage-corrupt` if the database has tables that tillsync did not make, or made before 0.1.0. */
-function checkOrigin(db: Database.Database, name: string): void {
-  if (db.pragma('application_id', { simple: true }) === APPLICATION_ID) return;
-  const tables = db.prepare<[], string>("SELECT name FROM sqlite_schema WHERE type = 'table'").pluck().all();
-  if (tables.length === 0) return;
-  if (tables.some((table) => BEFORE.includes(table))) {
-    const message = `${name} was made before 0.1.0: it has other tables. It was left untouched.`;
-    throw new TillsyncError('storage-corrupt', message, {
-      hint: 'Move the file away with its -wal and -shm; tillsync makes a new one at the next start.',
+/** Returns the names of the migrations that the database has, in the order of their application. */
+function appliedTo(db: Database.Database, name: string): string[] {
+  const tables = db
+    .prepare<[], { name: string }>("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    .all();
+  if (tables.length === 0) return [];
+  const has = (table: string) => tables.some((each) => each.name === table);
+  if (!has('_schema_migrations')) {
+    if (has('schema_migrations')) throw madeBefore(name);
+    throw new TillsyncError('storage-corrupt', `${name} is a database, but none that tillsync made.`, {
+      hint: 'Check the storage directory in the configuration, or move the file away.',
     });
   }
-  throw new TillsyncError('storage-corrupt', `${name} is a database, but none that tillsync made.`, {
-    hint: 'Check the storage directory in the configuration, or move the file away.',
+  return db.prepare<[], string>('SELECT name FROM _schema_migrations ORDER BY number').pluck().all();
+}
+
+function checkApplied(applied: readonly string[], known: readonly Migration[], name: string): void {
+  const strange = applied.findIndex((each, i) => each !== known[i]?.name);
+  if (strange === -1) return;
+  if (strange >= known.length) {
+    const message = `${name} was written by a newer tillsync; it was left untouched.`;
+    throw new TillsyncError('storage-newer', message, {
+      hint: 'Install the newer tillsync again, or give this one its files back: {tillsync} restore --before-upgrade',
+    });
+  }
+  throw madeBefore(name);
+}
+
+function madeBefore(name: string): TillsyncError {
+  const message = `${name} was made before 0.1.0: it has other tables. It was left untouched.`;
+  return new TillsyncError('storage-corrupt', message, {
+    hint: 'Move the file away with its -wal and -shm; tillsync makes a new one at the next start.',
   });
 }
 
-/** Where a database of a checkout before 0.1.0 lists its migrations. */
-const BEFORE: readonly string[] = ['schema_migrations', '_schema_migrations'];
-
-function madeLater(name: string): TillsyncError {
-  const message = `${name} was written by a newer tillsync; it was left untouched.`;
-  return new TillsyncError('storage-newer', message, {
-    hint: 'Install the newer tillsync again, or give this one its files back: {tillsync} restore --before-upgrade',
-  });
-}
-
-function apply(db: Database.Database, { file }: Migration): void {
+function apply(db: Database.Database, migration: Migration): void {
+  db.exec(
+    'CREATE TABLE IF NOT EXISTS _schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)',
+  );
   // Unsafe mode lets a migration change the SQL text of a table. It may do so only if the stored rows stay valid.
   db.unsafeMode(true);
   try {
-    db.exec(readFileSync(file, 'utf8'));
+    db.exec(readFileSync(migration.file, 'utf8'));
   } finally {
     db.unsafeMode(false);
   }
+  db.prepare('INSERT INTO _schema_migrations (name) VALUES (?)').run(migration.name);
 }
 
 /** Writes a full copy and syncs it before it gets its final name. A crash leaves only a `.part` file. */

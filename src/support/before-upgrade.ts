@@ -146,7 +146,7 @@ function takeOverRows(db: Database.Database, newer: string): void {
       .all(table, schema);
   const tables = db
     .prepare<[], string>(
-      "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+      "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name <> '_schema_migrations'",
     )
     .pluck()
     .all();

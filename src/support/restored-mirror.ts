@@ -25,6 +25,8 @@ type FeedMark = z.infer<typeof feedMarkSchema>;
 
 /** Facts about a copy of a mirror. */
 export const mirrorFactsSchema = z.object({
+  /** Names of the mirror's migrations, in order. */
+  schema: z.array(z.string()),
   orders: count,
   events: count,
   products: count,
@@ -58,10 +60,11 @@ function refuseUnsound(db: Database.Database, name: string): void {
 }
 
 function mirrorFacts(db: Database.Database): MirrorFacts {
-  const counts = db.prepare<[], Omit<MirrorFacts, 'newestEvent'>>(COUNTS).get();
+  const schema = db.prepare<[], string>('SELECT name FROM _schema_migrations ORDER BY number').pluck().all();
+  const counts = db.prepare<[], Omit<MirrorFacts, 'schema' | 'newestEvent'>>(COUNTS).get();
   if (!counts) throw new TillsyncError('storage-corrupt', 'The mirror has no counts.');
   const newestEvent = db.prepare<[], FeedMark>(`${MARK} ORDER BY seq DESC LIMIT 1`).get() ?? null;
-  return { ...counts, newestEvent };
+  return { schema, ...counts, newestEvent };
 }
 
 const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM order_events';

@@ -85,7 +85,9 @@ const idOf = (mirror: string, seq: number) =>
 
 /** Changes the schema of a database file, as an upgrade to a later version does. */
 function makeNewer(file: string, changes: string): void {
-  sql(file, (db) => db.exec(`${changes}; PRAGMA user_version = 999`));
+  sql(file, (db) =>
+    db.exec(`${changes}; INSERT INTO _schema_migrations (name) VALUES ('9999-of-a-later-version')`),
+  );
 }
 
 const STATE_CHANGES = 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE later (x)';

@@ -125,14 +125,14 @@ describe('bundle', () => {
     rmSync(at('mirror.db'));
 
     const newer = new Database(at('mirror.db'));
-    newer.exec('CREATE TABLE _orders (id)');
-    newer.pragma('user_version = 99');
+    newer.exec('CREATE TABLE _schema_migrations (number INTEGER, name TEXT); CREATE TABLE _orders (id)');
+    newer.exec("INSERT INTO _schema_migrations VALUES (1, '0001-orders'), (99, '0099-of-tomorrow')");
     newer.close();
     const tomorrow = await gather({});
     expect(JSON.parse(tomorrow.read('mirror.json'))).toMatchObject({
       quickCheck: 'ok',
       rows: { _orders: 0 },
-      schema: [{ migrations: 99 }],
+      schemaSteps: [{}, { name: '0099-of-tomorrow' }],
     });
   });
 

@@ -164,7 +164,9 @@ describe('the files', () => {
   it('of a newer version are refused and left untouched', async () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, sampleNotification(1));
-    await mirror.write((db) => db.pragma('user_version = 999'));
+    await mirror.write((db) =>
+      db.prepare("INSERT INTO _schema_migrations (name) VALUES ('9999-from-the-future')").run(),
+    );
     await mirror.close();
     const files = () =>
       readdirSync(join(path, '..')).map((name) => [

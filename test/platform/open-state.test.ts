@@ -104,7 +104,7 @@ test('a newer schema is refused, an unchanged one is opened', () => {
   state.close();
   expect(openCode(state.path)).toBe('opened');
   const db = new Database(state.path);
-  db.pragma('user_version = 2');
+  db.exec("INSERT INTO _schema_migrations (name) VALUES ('0002-from-the-future')");
   db.close();
   expect(openCode(state.path)).toBe('storage-newer');
   expect(existsSync(`${state.path}.before-upgrade`)).toBe(false);

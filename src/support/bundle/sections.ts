@@ -327,7 +327,7 @@ export function mirrorSections({ paths, withCustomerData }: Subject): Section[] 
 
 /** Queries for the lists in `mirror.json`, by the names of the lists. */
 const LISTS = {
-  schema: 'SELECT user_version AS migrations FROM pragma_user_version',
+  schemaSteps: 'SELECT number, name FROM _schema_migrations ORDER BY number',
   sequences: 'SELECT name, seq FROM sqlite_sequence',
   freshness: 'SELECT subject, state, last_ok_at, last_try_at, message FROM freshness',
   alarms: 'SELECT key, message, raised_at, changed_at FROM alarms',
