@@ -105,7 +105,7 @@ export interface AccessOptions {
 }
 
 /** Returns the sender's address, or `socket` for the Unix socket. */
-export function addressOf(request: FastifyRequest): string {
+function addressOf(request: FastifyRequest): string {
   return isBySocket(request) ? 'socket' : request.ip;
 }
 
