@@ -13,8 +13,9 @@ import {
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
+import { ReadableStream, type TransformStream } from 'node:stream/web';
 import { createGzip } from 'node:zlib';
-import { createTarDecoder, createTarPacker } from 'modern-tar';
+import { createTarDecoder, createTarPacker, type ParsedTarEntry } from 'modern-tar';
 import { asRoot } from '../app/installation.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { syncPath, toStorageError } from '../db/sqlite.ts';
@@ -68,7 +69,12 @@ export class TarFault extends Error {
 
 /** Yields the plain files of an archive in order, without holding a complete file in memory. Throws TarFault. */
 export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
-  const entries = ReadableStream.from(source).pipeThrough(createTarDecoder({ strict: true }));
+  // The package's types are those of a browser, which differ where bytes are shared between threads.
+  const decoder = createTarDecoder({ strict: true }) as unknown as TransformStream<
+    Uint8Array,
+    ParsedTarEntry
+  >;
+  const entries = ReadableStream.from(source).pipeThrough(decoder);
   for await (const { header, body } of judged(entries)) {
     const { name, size, type } = header;
     if (type !== 'file') throw new TarFault(`${name} in it is no plain file`);

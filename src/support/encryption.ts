@@ -1,3 +1,4 @@
+import { ReadableStream } from 'node:stream/web';
 import { Decrypter, Encrypter, generateX25519Identity, identityToRecipient } from 'age-encryption';
 import { TillsyncError } from '../core/errors.ts';
 import type { SigningKey } from '../db/signing-keys.ts';
