@@ -67,13 +67,16 @@ export class TarFault extends Error {
   override readonly name = 'TarFault';
 }
 
+/** An entry of an archive, as it is read. */
+interface Entry {
+  header: ParsedTarEntry['header'];
+  body: ReadableStream<Uint8Array>;
+}
+
 /** Yields the plain files of an archive in order, without holding a complete file in memory. Throws TarFault. */
 export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
   // The package's types are those of a browser, which differ where bytes are shared between threads.
-  const decoder = createTarDecoder({ strict: true }) as unknown as TransformStream<
-    Uint8Array,
-    ParsedTarEntry
-  >;
+  const decoder = createTarDecoder({ strict: true }) as unknown as TransformStream<Uint8Array, Entry>;
   const entries = ReadableStream.from(source).pipeThrough(decoder);
   for await (const { header, body } of judged(entries)) {
     const { name, size, type } = header;
