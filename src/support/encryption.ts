@@ -61,7 +61,7 @@ export async function encryption(
   }
   return {
     async *encrypt(source) {
-      yield* await encrypter.encrypt(ReadableStream.from(source));
+      yield* bytesOf(await encrypter.encrypt(streamOf(source)));
     },
     opening: { decrypt: decryptBy(decrypter, 'what was just written'), signingKey: signer ?? null },
   };
@@ -80,15 +80,24 @@ export async function openingBy(secret: string): Promise<(file: string) => Openi
   return (file) => ({ decrypt: decryptBy(decrypter, file), signingKey });
 }
 
+// The package's types are those of a browser, whose streams are made from no iterable and are none.
+function streamOf(source: AsyncIterable<Uint8Array>): globalThis.ReadableStream<Uint8Array> {
+  return ReadableStream.from(source) as unknown as globalThis.ReadableStream<Uint8Array>;
+}
+
+function bytesOf(stream: globalThis.ReadableStream<Uint8Array>): AsyncIterable<Uint8Array> {
+  return stream as unknown as AsyncIterable<Uint8Array>;
+}
+
 function decryptBy(decrypter: Decrypter, file: string): Convert {
   return async function* decrypt(source) {
-    const plain = await decrypter.decrypt(ReadableStream.from(source)).catch((cause: unknown) => {
+    const plain = await decrypter.decrypt(streamOf(source)).catch((cause: unknown) => {
       if (cause instanceof Error && 'code' in cause) throw cause;
       const message = `This phrase does not open ${file}. Nothing was changed.`;
       throw new TillsyncError('usage', message, { hint: 'Was the backup made for another one?', cause });
     });
     try {
-      yield* plain;
+      yield* bytesOf(plain);
     } catch (cause) {
       if (cause instanceof Error && 'code' in cause) throw cause;
       throw new TarFault('it is damaged, or not whole', { cause });
