@@ -283,7 +283,7 @@ describe('backup and restore', () => {
       rmSync(place.storage, { recursive: true });
       const config = readFileSync(place.configFile, 'utf8');
       rmSync(place.configFile);
-      const restored = await json('restore', file);
+      const restored = await json('restore', file, '--yes');
       expect(restored.code, restored.stderr).toBe(0);
       expect(restored.document).toMatchObject({
         configuration: 'restored',
