@@ -5,11 +5,14 @@ import { lookInto, walBytes } from './sqlite.ts';
 
 /** The first page of a mirror: SQLite's header, and the root of the list of tables. */
 
+const PAGE_SIZE_AT = 16;
 /** Bytes of the header that every mirror has alike, by their offset (sqlite.org/fileformat2.html, 1.3). */
 const FIXED: readonly [number, Buffer][] = [
   [0, Buffer.from('SQLite format 3\0')],
-  // Pages of 8192 bytes, a write-ahead log, and no reserved bytes in a page.
-  [16, Buffer.from([0x20, 0x00, 2, 2, 0, 64, 32, 32])],
+  // Pages of 8192 bytes.
+  [PAGE_SIZE_AT, Buffer.from([0x20, 0x00])],
+  // A write-ahead log, and no reserved bytes in a page.
+  [18, Buffer.from([2, 2, 0, 64, 32, 32])],
   // Schema format 4.
   [44, Buffer.from([0, 0, 0, 4])],
   // UTF-8.
@@ -29,13 +32,13 @@ export function headDamage(path: string): string | undefined {
       if (verdict !== 'ok') return String(verdict);
       if (lacksTables(db) && size > PAGE_BYTES) return 'tables are missing';
       // With a log, SQLite takes the head from there. The start refuses a database of another program by itself.
-      return walBytes(path) === 0 && isOurs(tablesOf(db)) ? strangeByte(path) : undefined;
+      return walBytes(path) === 0 && isOurs(tablesOf(db)) ? strangeByte(path, true) : undefined;
     });
   } catch (error) {
     const { message } = asTillsyncError(error);
     if (hasCode(error, 'storage-corrupt')) return message;
     // SQLite has only a general error for a format of a later time.
-    if (hasCode(error, 'storage-failed') && walBytes(path) === 0 && strangeByte(path) !== undefined) {
+    if (hasCode(error, 'storage-failed') && walBytes(path) === 0 && strangeByte(path, false) !== undefined) {
       return message;
     }
     if (hasCode(error, 'storage-busy')) throw error;
@@ -59,7 +62,8 @@ function isOurs(tables: readonly string[]): boolean {
   return ['_schema_migrations', '_orders', '_outbox', '_products'].some((name) => tables.includes(name));
 }
 
-function strangeByte(path: string): string | undefined {
+/** Returns which byte of the header is not a mirror's. `isRead`: SQLite reads the list of tables. */
+function strangeByte(path: string, isRead: boolean): string | undefined {
   const head = Buffer.alloc(HEADER_BYTES);
   const file = openSync(path, 'r');
   try {
@@ -69,7 +73,11 @@ function strangeByte(path: string): string | undefined {
   }
   // A mirror that was restored and not opened since has no write-ahead log (1) yet.
   if (head[18] === 1 && head[19] === 1) head.fill(2, 18, 20);
-  const strange = FIXED.find(([at, bytes]) => !bytes.equals(head.subarray(at, at + bytes.length)));
+  const strange = FIXED.find(
+    ([at, bytes]) =>
+      // SQLite reads nothing where this is wrong.
+      !(isRead && at === PAGE_SIZE_AT) && !bytes.equals(head.subarray(at, at + bytes.length)),
+  );
   return strange && `the header is not that of a mirror at byte ${strange[0]}`;
 }
 
