@@ -614,30 +614,48 @@ export async function configForRestore(options: ConfigForRestoreOptions): Promis
     });
   const before = isThere ? asRoot(() => readConfig({ file, env })) : undefined;
   const known = before && 'config' in before ? powersOf(before.config) : [];
-  const newPowers = powersOf(config).filter((power) => !known.includes(power));
+  const isKnown = ({ what, value }: Power) =>
+    known.some((other) => other.what === what && other.value === value);
+  const newPowers = powersOf(config)
+    .filter((power) => !isKnown(power))
+    .map(({ what, value, isAddress }) => `${what}: ${isAddress ? new URL(value).origin : value}`);
   return { config, file, origin, newPowers, write };
 }
 
-/** Returns what tillsync runs, where it sends to, and where it writes with this configuration, one line each. */
-function powersOf({ platform, hub, link, storage, backup, hooks, alarms }: Config): string[] {
+/** Something that tillsync runs, calls, trusts or writes because the configuration says so. */
+interface Power {
+  what: string;
+  value: string;
+  /** Whether `value` is an address with perhaps a secret in it, of which no path is shown. */
+  isAddress: boolean;
+}
+
+/** Returns what tillsync runs, where it sends to, whom it trusts, and where it writes with this configuration. */
+function powersOf({ platform, hub, link, storage, backup, hooks, alarms }: Config): Power[] {
   const words = (command: readonly string[]) => command.join(' ');
-  const lines: [string, string][] = [
+  const shown: [string, string][] = [
     ['calls platform.base_url', platform.baseUrl],
+    ['trusts platform.ca_file', platform.caFile],
     ['calls hub.nats', hub.nats],
     ['calls link.hub', [link.hub, ...link.otherHubs].join(' ')],
+    ['trusts link.ca_file', link.caFile],
     ['writes storage.directory', storage.directory],
     ['lets read storage.group', storage.group],
     ['writes backup.directory', backup.directory],
     ['runs backup.after', words(backup.after)],
     ['runs alarms.command', words(alarms.command)],
+    ...hooks.map(({ name, command }): [string, string] => [`runs hook ${name}`, words(command)]),
+  ];
+  const addresses: [string, string][] = [
+    ['calls platform.proxy', platform.proxy],
     ['sends alarms.url', alarms.url],
     ['calls alarms.heartbeat_url', alarms.heartbeatUrl],
-    ...hooks.flatMap(({ name, command, url }): [string, string][] => [
-      [`runs hook ${name}`, words(command)],
-      [`sends hook ${name}`, url],
-    ]),
+    ...hooks.map(({ name, url }): [string, string] => [`sends hook ${name}`, url]),
   ];
-  return lines.filter(([, value]) => value !== '').map(([what, value]) => `${what}: ${value}`);
+  return [
+    ...shown.map(([what, value]) => ({ what, value, isAddress: false })),
+    ...addresses.map(([what, value]) => ({ what, value, isAddress: true })),
+  ].filter(({ value }) => value !== '');
 }
 
 /**

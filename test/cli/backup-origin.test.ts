@@ -239,7 +239,7 @@ it('a plain file named .age is refused without --phrase too', async () => {
 });
 
 const HOOK =
-  '[[hooks]]\nname = "evil"\ncommand = ["/bin/sh", "-c", "id"]\n[alarms]\nurl = "https://listen.test"\n';
+  '[[hooks]]\nname = "evil"\ncommand = ["/bin/sh", "-c", "id"]\n[alarms]\nurl = "https://listen.test/hidden-77"\n';
 
 it('what a configuration from a backup runs and sends is told, and used only where a person says so', async () => {
   const { storage, config, at, run } = await store(undefined, HOOK);
@@ -255,6 +255,7 @@ it('what a configuration from a backup runs and sends is told, and used only whe
     `writes storage.directory: ${storage}`,
   ])
     expect(asked.stderr).toContain(line);
+  expect(asked.stderr).not.toContain('hidden-77');
   expect(asked.stderr).toContain('Nothing was done yet.');
   expect([existsSync(storage), existsSync(config)]).toEqual([false, false]);
   expect((await run(['restore', at(WHOLE), '--yes'])).code).toBe(0);
@@ -262,6 +263,25 @@ it('what a configuration from a backup runs and sends is told, and used only whe
   // A configuration that does nothing new needs no question.
   writeFileSync(config, `${readFileSync(config, 'utf8')}# a remark\n`);
   expect((await run(['restore', at(WHOLE), '--with-config'])).code).toBe(0);
+  // Another place on a host that is known is a new one.
+  writeFileSync(config, readFileSync(config, 'utf8').replace('hidden-77', 'another'));
+  const again = await run(['restore', at(WHOLE), '--with-config']);
+  expect(again.code).toBe(2);
+  expect(again.stderr).toContain('  sends alarms.url: https://listen.test\n');
+  expect(again.stderr).not.toContain('runs hook');
+});
+
+it('a configuration from a backup that sends all calls through a proxy is asked for', async () => {
+  const { storage, config, at, run } = await store();
+  const way = '[platform]\nproxy = "http://proxy.test:3128"\nca_file = "/tmp/authority.pem"\n';
+  writeFileSync(config, readFileSync(config, 'utf8').replace('[platform]\n', way));
+  await run(['backup', at(WHOLE)]);
+  rmSync(storage, { recursive: true });
+  rmSync(config);
+  const asked = await run(['restore', at(WHOLE)]);
+  expect(asked.code).toBe(2);
+  expect(asked.stderr).toContain('calls platform.proxy: http://proxy.test:3128');
+  expect(asked.stderr).toContain('trusts platform.ca_file: /tmp/authority.pem');
 });
 
 it.each(['a file of somebody in it', 'no directory'])(
