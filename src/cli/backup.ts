@@ -322,23 +322,16 @@ async function restoreFile(
   const { cli, options } = call;
   const { clock, signal } = cli;
   const { ENCRYPTED, handedIn, isEncrypted, openBackup, readBackup } = await import('../support/backup.ts');
-  const { differentialsFor, newestBackup } = await import('../support/backup-files.ts');
-  const { readDifferential } = await import('../support/differential.ts');
+  const { newestBackup } = await import('../support/backup-files.ts');
+  const { readDifferentialsFor } = await import('../support/differential.ts');
   const file = newestBackup(argument, cli.clock.nowMs());
   const opening = openBy?.(file);
   const descriptor = openBackup(file);
   // Whoever may write where backups lie can write a plain file, but not one that is encrypted and signed.
   const isSecret = options.phrase === true || file.endsWith(ENCRYPTED) || isEncrypted(descriptor);
-  const readBeside = async () => {
-    const beside: Differential[] = [];
-    for (const path of differentialsFor(file)) {
-      beside.push(await readDifferential(path, { opening: openBy?.(path), isSecret, signal }));
-    }
-    return beside;
-  };
   if (options.check) {
     const { manifest } = await readBackup(file, { file: descriptor, opening, isSecret, signal });
-    const beside = await readBeside();
+    const beside = await readDifferentialsFor(file, openBy, { isSecret, signal });
     return {
       json: { ...manifest, differentials: beside.map(({ name, createdAt }) => ({ name, createdAt })) },
       text: `${file} is whole.\n${describe(manifest)}${beside.map(describeDifferential).join('')}`,
@@ -357,7 +350,7 @@ async function restoreFile(
   });
   const { config, file: configFile, origin } = found;
   // Differentials are read before root becomes the storage user, who may not be permitted to read them.
-  const differentials = await readBeside();
+  const differentials = await readDifferentialsFor(file, openBy, { isSecret, signal });
   if (origin === 'restored' || origin === 'replaced' || origin === 'set-up') {
     refuseForeignStorage(config, configFile);
     if (found.newPowers.length > 0 && !options.yes) await confirmPowers(cli, found.newPowers);

@@ -164,7 +164,7 @@ function isOfShape(error: Error): error is ShapeError {
   return error.name.endsWith('ZodError') && 'issues' in error && Array.isArray(error.issues);
 }
 
-/** Returns where the first faults are and of which kind, without a value and without a name that came from outside. */
+/** Returns where the first faults are and of which kind, without the values that are there or should be. */
 function shapeFaults({ issues }: ShapeError): string {
   return firstNames(issues, ({ code, path }) => `${path.map(String).join('.') || 'the whole'}: ${code}`).join(
     '; ',

@@ -22,6 +22,7 @@ const HEADER_BYTES = 100;
 /** Offset of a number that says of which change the size in the header is. If it says another, SQLite asks the file. */
 const SIZE_VALID_FOR_AT = 92;
 const PAGE_BYTES = 8192;
+
 /** Returns what is wrong with the head of a mirror; undefined if it is sound, missing or empty. Throws `storage-busy`. */
 export function headDamage(path: string): string | undefined {
   const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0;

@@ -14,8 +14,7 @@ import { setAside } from '../db/damaged-files.ts';
 import { lacksTables, mendHead } from '../db/mirror-head.ts';
 import { openDatabase, storing, walBytes } from '../db/sqlite.ts';
 import { type Manifest, MIRROR_FILE, makeScratch, openBackup } from './backup.ts';
-import { differentialsFor } from './backup-files.ts';
-import { type Differential, readDifferential } from './differential.ts';
+import { type Differential, readDifferentialsFor } from './differential.ts';
 import { openingBy } from './encryption.ts';
 import { type RestoreOptions, type RestoreReport, restoreBackup, restoreFrom } from './restore.ts';
 import { checkMirrorCopy, type KnownSince, readableOf } from './restored-mirror.ts';
@@ -100,11 +99,8 @@ async function remade(keptAt: string, options: RescueOptions): Promise<string> {
     const manifest = manifestOf(basename(keptAt), { platform, mirror: { ...empty, newestEvent: null } });
     const stage = (into: string) => makeEmpty(join(into, MIRROR_FILE), options);
     const report = await restoreFrom({ name: basename(keptAt), manifest, differentials, stage }, restoring);
-    const lost = known?.acks === null || !known ? NOTHING : undefined;
-    return (
-      lost ??
-      `The new one is read from the platform. ${report.acks} acknowledgements of the POS could be read and are taken over.${heldText(report)}`
-    );
+    if (!known?.acks) return NOTHING;
+    return `The new one is read from the platform. ${report.acks} acknowledgements of the POS could be read and are taken over.${heldText(report)}`;
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }
@@ -220,10 +216,7 @@ async function fromBackup(
     let file: number | undefined;
     try {
       file = openBackup(path);
-      const differentials: Differential[] = [];
-      for (const beside of differentialsFor(path)) {
-        differentials.push(await readDifferential(beside, { opening: openBy?.(beside), isSecret }));
-      }
+      const differentials = await readDifferentialsFor(path, openBy, { isSecret });
       return await restoreBackup({
         ...restoring,
         ...{ path, file, opening, isSecret },

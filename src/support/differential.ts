@@ -9,8 +9,9 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { lookInto } from '../db/sqlite.ts';
 import { makeArchive, TarFault, textFile } from './archive.ts';
 import { type ReadArchiveOptions, readArchive, readSignature, signerFor } from './backup.ts';
+import { differentialsFor } from './backup-files.ts';
 import { refuseForged, signatureOf } from './backup-origin.ts';
-import type { ReadableBy } from './encryption.ts';
+import type { Opening, ReadableBy } from './encryption.ts';
 import { feedMarkSchema, knownSince, knownSinceSchema } from './restored-mirror.ts';
 
 /**
@@ -125,4 +126,20 @@ function asDocument(text: string): unknown {
   } catch {
     return undefined;
   }
+}
+
+/**
+ * Reads the differential backups that belong to a backup, oldest first. `openBy` returns how an encrypted file is
+ * opened. Throws what `readDifferential` throws.
+ */
+export async function readDifferentialsFor(
+  backup: string,
+  openBy: ((path: string) => Opening) | undefined,
+  options: Pick<ReadArchiveOptions, 'isSecret' | 'signal'>,
+): Promise<Differential[]> {
+  const found: Differential[] = [];
+  for (const path of differentialsFor(backup)) {
+    found.push(await readDifferential(path, { ...options, opening: openBy?.(path) }));
+  }
+  return found;
 }

@@ -80,11 +80,12 @@ export async function openingBy(secret: string): Promise<(file: string) => Openi
   return (file) => ({ decrypt: decryptBy(decrypter, file), signingKey });
 }
 
-// The package's types are those of a browser, whose streams are made from no iterable and are none.
+/** The age package has the stream types of a browser, which no iterable makes. */
 function streamOf(source: AsyncIterable<Uint8Array>): globalThis.ReadableStream<Uint8Array> {
   return ReadableStream.from(source) as unknown as globalThis.ReadableStream<Uint8Array>;
 }
 
+/** The same in the other direction: in those types nobody can iterate over a stream. */
 function bytesOf(stream: globalThis.ReadableStream<Uint8Array>): AsyncIterable<Uint8Array> {
   return stream as unknown as AsyncIterable<Uint8Array>;
 }

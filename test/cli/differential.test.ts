@@ -12,13 +12,13 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { rowsIn } from '../support/rows.ts';
 import { keepSigningKey } from '../support/signing-key.ts';
 import { commandsAt } from './invoke.ts';
 
@@ -63,25 +63,16 @@ function store(recipient = '', platform = 'https://platform.test') {
       ),
     write,
     noted: () =>
-      rows<{ value: number }>(
+      rowsIn<{ value: number }>(
         path.join(storage, 'mirror.db'),
         "SELECT value FROM marks WHERE name = 'backup.noted'",
       ),
     toBook: () =>
-      rows<{ id: string }>(
+      rowsIn<{ id: string }>(
         path.join(storage, 'inbox/inbox.db'),
         'SELECT order_id AS id FROM order_acks ORDER BY 1',
       ).map(({ id }) => id),
   };
-}
-
-function rows<T>(file: string, sql: string): T[] {
-  const db = new Database(file, { readonly: true });
-  try {
-    return db.prepare<[], T>(sql).all();
-  } finally {
-    db.close();
-  }
 }
 
 it('what the POS acknowledged since the backup is known after a restore from the directory', async () => {

@@ -15,6 +15,7 @@ import { rescueMirror } from '../../src/support/damaged-mirror.ts';
 import { commandsAt } from '../cli/invoke.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { rowsIn } from '../support/rows.ts';
 
 const clock = systemClock;
 const log = pino({ level: 'silent' });
@@ -55,15 +56,6 @@ function rescue(config: Config, backups: string[] = []) {
     backups: async () => backups,
     passphrase: undefined,
   });
-}
-
-function rows<T>(file: string, sql: string): T[] {
-  const db = new Database(file, { readonly: true });
-  try {
-    return db.prepare<[], T>(sql).all();
-  } finally {
-    db.close();
-  }
 }
 
 it('no byte of the head ends the start: the mirror opens, or its damage is seen', async () => {
@@ -108,9 +100,9 @@ it('all that it had is in the new one where only the header is damaged', async (
   expect(text).toMatch(/was damaged at its beginning and is kept as .*All that is in it could be read/);
   const kept = readdirSync(storage).find((name) => name.startsWith('mirror.db.damaged-')) ?? '';
   expect(readFileSync(path.join(storage, kept)).equals(damaged)).toBe(true);
-  expect(rows(mirrorFile, 'SELECT order_id FROM _orders')).toHaveLength(1);
-  expect(rows(mirrorFile, 'SELECT order_id FROM _order_acks')).toEqual([{ order_id: 'booked' }]);
-  const [{ seq } = { seq: 0 }] = rows<{ seq: number }>(
+  expect(rowsIn(mirrorFile, 'SELECT order_id FROM _orders')).toHaveLength(1);
+  expect(rowsIn(mirrorFile, 'SELECT order_id FROM _order_acks')).toEqual([{ order_id: 'booked' }]);
+  const [{ seq } = { seq: 0 }] = rowsIn<{ seq: number }>(
     mirrorFile,
     "SELECT seq FROM sqlite_sequence WHERE name = 'order_events'",
   );
@@ -124,7 +116,7 @@ it('the newest backup is taken where the list of tables is lost', async () => {
   expect((await json(['backup', backup])).code).toBe(0);
   damage(mirrorFile, 100, () => 0);
   expect(await rescue(config, [backup])).toContain(`The new one is of the backup ${path.basename(backup)}`);
-  expect(rows(mirrorFile, 'SELECT order_id FROM _order_acks')).toEqual([{ order_id: 'booked' }]);
+  expect(rowsIn(mirrorFile, 'SELECT order_id FROM _order_acks')).toEqual([{ order_id: 'booked' }]);
 });
 
 it('what is missing is told with the command where no backup can be opened here', async () => {
@@ -138,5 +130,5 @@ it('what is missing is told with the command where no backup can be opened here'
   const text = await rescue({ ...config, backup: { ...config.backup, recipient } }, [planted]);
   expect(text).toContain('What the POS acknowledged is not in it.');
   expect(text).toContain('{tillsync} restore');
-  expect(rows(mirrorFile, 'SELECT order_id FROM _orders')).toEqual([]);
+  expect(rowsIn(mirrorFile, 'SELECT order_id FROM _orders')).toEqual([]);
 });

@@ -2,19 +2,12 @@ import { cpSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { buildProgram, type Program, runCommand } from '../slow/crash/daemon-life.ts';
+import { buildProgram, LATER, type Program, runCommand } from '../slow/crash/daemon-life.ts';
 import { limitMs } from '../support/shared-config.ts';
 import type { Workplace } from '../support/workplace.ts';
 import { integrityOf, openFaultPlace, rowsOf } from './support/fault-place.ts';
 import { faultyDisk } from './support/faulty-disk.ts';
 
-/** Migrations as a later version may have them: they add a column, fill a new table and change rows. */
-const LATER = {
-  mirror: `ALTER TABLE _orders ADD COLUMN of_later TEXT;
-    CREATE TABLE later (order_id TEXT PRIMARY KEY, seq INTEGER);
-    INSERT INTO later SELECT order_id, seq FROM _orders;
-    UPDATE _orders SET of_later = order_id;`,
-};
 /** What both schemas have. */
 const KEPT = [
   'SELECT order_id, code, status, seq, payload FROM orders ORDER BY order_id',
@@ -27,7 +20,7 @@ const KEPT = [
 
 let later: Program;
 beforeAll(async () => {
-  later = await buildProgram(LATER);
+  later = await buildProgram({ mirror: LATER.mirror });
 }, limitMs(120_000));
 afterAll(() => later.remove());
 

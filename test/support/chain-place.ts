@@ -8,6 +8,7 @@ import { pruneFeed } from '../../src/link/hub-feed.ts';
 import { STREAM } from '../../src/link/server-config.ts';
 import { freePort } from './free-port.ts';
 import { type NatsServer, startNatsServer } from './nats-server.ts';
+import { rowsIn } from './rows.ts';
 import {
   COMPILED,
   type CommandResult,
@@ -252,10 +253,5 @@ export class ChainPlace {
 
 /** Reads rows of a database in a storage directory. */
 export function rowsOf<T>(storage: string, sql: string, file = 'mirror.db'): T[] {
-  const db = new Database(path.join(storage, file), { readonly: true });
-  try {
-    return db.prepare<[], T>(sql).all();
-  } finally {
-    db.close();
-  }
+  return rowsIn(path.join(storage, file), sql);
 }

@@ -145,7 +145,6 @@ const READ_AT_ONCE_BYTES = 1024 * 1024;
 const FILE_BYTES_MAX = 2 * 1024 ** 3;
 /** Size up to which a file is checked when it is opened. In a larger file, damage shows only when its rows are read. */
 const CHECKED_BYTES_MAX = 16 * 1024 ** 2;
-/** Files that SQLite keeps beside a database. */
 
 /** Clock for the time in file names. */
 export type WallClock = Pick<Clock, 'nowMs'>;

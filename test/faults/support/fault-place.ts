@@ -1,8 +1,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import type { SandboxServerOptions } from '../../../src/sandbox/shop.ts';
+import { rowsIn } from '../../support/rows.ts';
 import { openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
 
 /** A schedule that never comes due in a test, so that orders are polled only at the start. */
@@ -58,12 +58,7 @@ export async function notify(
 
 /** Reads rows of a database in the storage directory, as any program could. */
 export function rowsOf<T = Record<string, unknown>>(place: Workplace, sql: string, file = 'mirror.db'): T[] {
-  const db = new Database(path.join(place.storage, file), { readonly: true, fileMustExist: true });
-  try {
-    return db.prepare<[], T>(sql).all();
-  } finally {
-    db.close();
-  }
+  return rowsIn(path.join(place.storage, file), sql);
 }
 
 /** Returns the result of SQLite's integrity check of a database in the storage directory. */

@@ -1,9 +1,9 @@
 import path from 'node:path';
-import Database from 'better-sqlite3';
 import { systemClock } from '../../../src/core/system-clock.ts';
 import type { Random } from '../../../src/core/time.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
+import { rowsIn } from '../../support/rows.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../../support/workplace.ts';
 import { DaemonLife, type Program, runCommand } from './daemon-life.ts';
 import { UpgradeReader } from './upgrade-reader.ts';
@@ -44,7 +44,7 @@ export async function upgradeThereAndBack(seed: number, versions: Versions): Pro
   // Exchanges the first token now, because a kill during the exchange locks a store out; crash-loop.test.ts tests that.
   const synced = await place.command('sync', 'orders');
   if (synced.code !== 0) throw new Error(`sync orders ended with ${synced.code}: ${synced.stderr}`);
-  const old = rowsOf<{ id: string }>(mirror, 'SELECT order_id AS id FROM orders').map(({ id }) => id);
+  const old = rowsIn<{ id: string }>(mirror, 'SELECT order_id AS id FROM orders').map(({ id }) => id);
   sandbox.control.setWebhook({ callbackUrl: config.webhook.callbackUrl, secret: SECRET, active: true });
   const customers = new AbortController();
   const reader = new UpgradeReader(storage, 0);
@@ -167,15 +167,6 @@ async function arrive({ sandbox }: Workplace, random: Random, signal: AbortSigna
   }
 }
 
-function rowsOf<T>(file: string, sql: string): T[] {
-  const db = new Database(file, { readonly: true, fileMustExist: true, timeout: 5_000 });
-  try {
-    return db.prepare<[], T>(sql).all();
-  } finally {
-    db.close();
-  }
-}
-
 /** Waits until the mirror has all orders and all acknowledgements; returns what the POS saw. */
 async function untilRead(place: Workplace, reader: UpgradeReader) {
   const mirror = path.join(place.storage, 'mirror.db');
@@ -193,7 +184,7 @@ async function untilRead(place: Workplace, reader: UpgradeReader) {
 }
 
 const acksIn = (mirror: string) =>
-  new Set(rowsOf<{ id: string }>(mirror, 'SELECT order_id AS id FROM order_acks').map(({ id }) => id));
+  new Set(rowsIn<{ id: string }>(mirror, 'SELECT order_id AS id FROM order_acks').map(({ id }) => id));
 
 /** Returns a sentence for each order whose callback was acknowledged and that is not in the mirror. */
 function lostOrders({ sandbox, mirrorRows }: Workplace): string[] {
@@ -206,10 +197,10 @@ function lostOrders({ sandbox, mirrorRows }: Workplace): string[] {
 
 function mirrorFaults(mirror: string, old: readonly string[], acked: readonly string[]): string[] {
   const orders = new Set(
-    rowsOf<{ id: string }>(mirror, 'SELECT order_id AS id FROM orders').map(({ id }) => id),
+    rowsIn<{ id: string }>(mirror, 'SELECT order_id AS id FROM orders').map(({ id }) => id),
   );
   const acks = acksIn(mirror);
-  const doubled = rowsOf<{ id: string; status: string }>(
+  const doubled = rowsIn<{ id: string; status: string }>(
     mirror,
     `SELECT order_id AS id, status FROM (SELECT order_id, status,
        lag(status) OVER (PARTITION BY order_id ORDER BY seq) AS before FROM order_events) WHERE status = before`,
@@ -218,7 +209,7 @@ function mirrorFaults(mirror: string, old: readonly string[], acked: readonly st
     ...old.filter((id) => !orders.has(id)).map((id) => `order ${id} of the older version is gone`),
     ...acked.filter((id) => !acks.has(id)).map((id) => `the acknowledgement of ${id} is lost`),
     ...doubled.map(({ id, status }) => `${status} of ${id} is doubled`),
-    ...rowsOf<{ integrity_check: string }>(mirror, 'PRAGMA integrity_check')
+    ...rowsIn<{ integrity_check: string }>(mirror, 'PRAGMA integrity_check')
       .map((row) => row.integrity_check)
       .filter((verdict) => verdict !== 'ok'),
   ];
