@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import type { onRequestHookHandler } from 'fastify';
 
 /** Requests that may wait on one connection until those before them are answered. */
-export const WAITING_MAX = 8;
+const WAITING_MAX = 8;
 
 interface Waiting {
   response: ServerResponse<IncomingMessage>;
