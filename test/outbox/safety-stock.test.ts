@@ -220,7 +220,7 @@ it('the most special rule speaks, in the ledger as in a preview', () => {
   const ledger = new StockLedger(out.db);
   fc.assert(
     fc.property(fc.array(rule, { maxLength: 8 }), (rules) => {
-      out.db.exec('DELETE FROM stock_safety');
+      out.db.exec('DELETE FROM _stock_notes');
       for (const each of rules) out.safety.set(each);
       const of = out.safety.lookup();
       const stocks = ['10', '11'].flatMap((sku) => ledger.ofSku(sku));

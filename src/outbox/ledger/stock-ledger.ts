@@ -440,7 +440,7 @@ export function lessSafety(qty: number, safetyQty: number): number {
 }
 
 /**
- * Stores the safety stock in `stock_safety`. The most specific rule applies to a stock: product in branch, then
+ * Stores the safety stock, which the view `stock_safety` shows. The most specific rule applies to a stock: product in branch, then
  * product, then branch, then all. The view `_stock_ledger` subtracts it. A changed rule marks its stocks to be judged
  * again. The caller opens the transaction.
  */
@@ -464,8 +464,8 @@ export class SafetyStock {
 
   set({ qty, ...place }: SafetyRule): void {
     this.#sql.run(
-      `INSERT INTO stock_safety (sku, subsidiary_id, qty) VALUES (@sku, @subsidiaryId, @qty)
-       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET qty = excluded.qty`,
+      `INSERT INTO _stock_notes (sku, subsidiary_id, safety_qty) VALUES (@sku, @subsidiaryId, @qty)
+       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET safety_qty = excluded.safety_qty`,
       { ...keyOf(place), qty },
     );
     this.#touch(place);
@@ -473,8 +473,11 @@ export class SafetyStock {
 
   /** Deletes a rule. Returns false if there is none. */
   remove(place: SafetyScope): boolean {
-    const text = 'DELETE FROM stock_safety WHERE sku = @sku AND subsidiary_id = @subsidiaryId';
+    const isPlace = 'sku = @sku AND subsidiary_id = @subsidiaryId';
+    const text = `UPDATE _stock_notes SET safety_qty = NULL WHERE ${isPlace} AND safety_qty IS NOT NULL`;
     const { changes } = this.#sql.run(text, keyOf(place));
+    const saysNothing = 'given_up_version IS NULL AND looked_ms IS NULL AND safety_qty IS NULL';
+    this.#sql.run(`DELETE FROM _stock_notes WHERE ${isPlace} AND ${saysNothing}`, keyOf(place));
     this.#touch(place);
     return changes > 0;
   }

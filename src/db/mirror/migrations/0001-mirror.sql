@@ -268,12 +268,9 @@ FROM _stocks;
 CREATE INDEX stocks_by_subsidiary ON _stocks (subsidiary_id);
 
 -- A row is what is kept back of a stock, of a product in every branch, or of all products of a branch.
-CREATE TABLE stock_safety (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  qty REAL NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id)
-) WITHOUT ROWID;
+CREATE VIEW stock_safety AS
+SELECT sku, subsidiary_id, safety_qty AS qty
+FROM _stock_notes WHERE safety_qty IS NOT NULL;
 
 -- A row has the POS's ids of a SKU in a branch.
 CREATE TABLE integrations (
@@ -718,10 +715,13 @@ BEGIN
       OR EXISTS (SELECT 1 FROM _id_counts WHERE external_id = id));
 END;
 
--- A row is what is known of a stock and stays when its count goes.
+-- A row is what is known of a stock and stays when its count goes. sku '' is every product, subsidiary_id '' every
+-- branch; only what is kept back has such rows.
 CREATE TABLE _stock_notes (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
+  -- What is kept back; NULL: no rule of its own.
+  safety_qty REAL,
   -- The newest count that a person gave up; NULL: none.
   given_up_version INTEGER,
   -- What the platform showed of it, when scarce, before its count was sent; NULL: nothing that still speaks.
@@ -731,6 +731,8 @@ CREATE TABLE _stock_notes (
   look_refused INTEGER,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
+
+CREATE INDEX stock_notes_safety ON _stock_notes (sku, subsidiary_id, safety_qty) WHERE safety_qty IS NOT NULL;
 
 CREATE INDEX stock_notes_looked ON _stock_notes (looked_ms) WHERE looked_ms IS NOT NULL;
 
