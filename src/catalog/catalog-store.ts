@@ -114,7 +114,7 @@ function statements(db: Database.Database) {
       SELECT product_id AS productId,
         (SELECT count(*) FROM _skus s CROSS JOIN _stocks k
           WHERE s.product_id = b.product_id AND k.sku = s.sku AND k.subsidiary_id = @branch)
-        + (SELECT count(*) FROM _skus s CROSS JOIN integrations i
+        + (SELECT count(*) FROM _skus s JOIN integrations i
           WHERE s.product_id = b.product_id AND i.sku = s.sku AND i.subsidiary_id = @branch) AS rows
       FROM _branch_products b WHERE branch = @branch`),
     shownSku: () =>
@@ -482,9 +482,9 @@ function lookups(db: Database.Database) {
     externalIds: () =>
       db
         .prepare<[], string>(
-          `SELECT ext_id FROM integrations INDEXED BY integrations_by_ext_id WHERE ext_id IS NOT NULL
-           UNION SELECT product_id_pos_a FROM integrations INDEXED BY integrations_by_pos_a WHERE product_id_pos_a IS NOT NULL
-           UNION SELECT product_code_pos_b FROM integrations INDEXED BY integrations_by_pos_b WHERE product_code_pos_b IS NOT NULL`,
+          `SELECT ext_id FROM integrations WHERE ext_id IS NOT NULL
+           UNION SELECT product_id_pos_a FROM integrations WHERE product_id_pos_a IS NOT NULL
+           UNION SELECT product_code_pos_b FROM integrations WHERE product_code_pos_b IS NOT NULL`,
         )
         .pluck(),
   });

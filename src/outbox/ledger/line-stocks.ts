@@ -165,7 +165,7 @@ export class LineStocks {
         ? byId
         : this.#sql.rows<StockKey>(
             `SELECT k.sku, k.subsidiary_id AS subsidiaryId
-             FROM _products p CROSS JOIN _skus s USING (product_id) CROSS JOIN _stocks k USING (sku) WHERE p.name = +?`,
+             FROM _products p JOIN _skus s USING (product_id) JOIN _stocks k USING (sku) WHERE p.name = +?`,
             name,
           );
     return places

@@ -63,12 +63,12 @@ const ARRIVE = put('_stock_counts', ['sku', 'subsidiaryId'], [...COUNTED, 'named
 const LEAVING = `
   SELECT DISTINCT ${COUNT} FROM _moved_ids CROSS JOIN _stock_counts USING (sku, subsidiary_id)
   WHERE named IS NOT NULL AND json_extract(named, '$.externalId') = _moved_ids.external_id AND NOT ${meansItsStock('_stock_counts')}`;
-const namedIn = (index: string, held: string) => `
-  SELECT o.change_id FROM _moved_ids m CROSS JOIN _outbox o INDEXED BY ${index}
+const namedIn = (held: string) => `
+  SELECT o.change_id FROM _moved_ids m CROSS JOIN _outbox o
   WHERE o.kind = 'stock' AND o.target = 'sku:' || m.sku || '@' || m.subsidiary_id AND o.state = 'pending'
     AND o.held_guard IS ${held} AND o.basis = 'mirror' AND json_extract(o.body, '$.externalId') = m.external_id`;
 /** SQL for waiting and held changes whose body names a moved id. */
-const WAITING = `${namedIn('outbox_waiting', 'NULL')} UNION ${namedIn('outbox_held', 'NOT NULL')}`;
+const WAITING = `${namedIn('NULL')} UNION ${namedIn('NOT NULL')}`;
 /** SQL for the stocks that a moved id meant or means. */
 const CONCERNED = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map(
@@ -141,7 +141,7 @@ export class MovedIds {
   get #isUnderWay(): boolean {
     const sent = this.#sql.values<string>(`
       SELECT 'sku:' || sku || '@' || subsidiary_id FROM _stock_counts WHERE call_id IS NOT NULL
-      UNION SELECT conflict_key FROM _outbox INDEXED BY outbox_sending WHERE kind = 'stock' AND state = 'sending'`);
+      UNION SELECT conflict_key FROM _outbox WHERE kind = 'stock' AND state = 'sending'`);
     if (sent.length === 0) return false;
     const concerned = this.unfollowed();
     return sent.some((target) => concerned.has(target));

@@ -36,7 +36,7 @@ export interface ComparedPart {
 
 const FIRST: StockKey = { sku: '', subsidiaryId: '' };
 /** SQL for the counts with a stored difference. */
-const DIFFERING = '_stock_counts INDEXED BY stock_counts_differing WHERE differs_since_ms IS NOT NULL';
+const DIFFERING = '_stock_counts WHERE differs_since_ms IS NOT NULL';
 /**
  * Selects the next counts to compare. A stock with `mayDiffer = 0` is skipped: either it is marked to be compared anyway,
  * or its quantity equals the count and neither an order nor safety stock changes it.
@@ -46,7 +46,7 @@ const PART = `
     c.refused_version < c.counted_version OR NOT (
       EXISTS (SELECT 1 FROM _stock_notes g WHERE g.sku = c.sku AND g.subsidiary_id = c.subsidiary_id
         AND g.given_up_version >= c.counted_version)
-      OR EXISTS (SELECT 1 FROM _outbox o INDEXED BY outbox_rejected_target WHERE o.state = 'rejected'
+      OR EXISTS (SELECT 1 FROM _outbox o WHERE o.state = 'rejected'
         AND o.kind = 'stock' AND o.target = 'sku:' || c.sku || '@' || c.subsidiary_id
         AND o.version >= c.counted_version)) AS isWanted,
     c.dirty = 0 AND (k.uncertain = 1 OR k.qty + 0 <> c.counted_qty
@@ -65,11 +65,11 @@ const GIVEN_BACK = `
   WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > c.counted_seq`;
 /** SQL for whether a newer count waits or is being sent. */
 const WAITS = `
-  SELECT 1 FROM _outbox INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = @target
+  SELECT 1 FROM _outbox WHERE kind = 'stock' AND target = @target
     AND state = 'pending' AND held_guard IS NULL
-  UNION ALL SELECT 1 FROM _outbox INDEXED BY outbox_held WHERE kind = 'stock' AND target = @target
+  UNION ALL SELECT 1 FROM _outbox WHERE kind = 'stock' AND target = @target
     AND state = 'pending' AND held_guard IS NOT NULL
-  UNION ALL SELECT 1 FROM _outbox INDEXED BY outbox_sending WHERE kind = 'stock' AND conflict_key = @target
+  UNION ALL SELECT 1 FROM _outbox WHERE kind = 'stock' AND conflict_key = @target
     AND state = 'sending'`;
 
 /**

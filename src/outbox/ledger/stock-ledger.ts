@@ -85,12 +85,11 @@ const OF_PLACE = 'WHERE sku = +? AND subsidiary_id = +?';
  * platform did not refuse.
  */
 const DUE = `
-  FROM _stock_counts n INDEXED BY stock_counts_dirty
+  FROM _stock_counts n
   WHERE n.dirty = 1 AND n.call_id IS NULL AND n.counted_version > n.refused_version
-    AND NOT EXISTS (SELECT 1 FROM _outbox o INDEXED BY outbox_waiting WHERE o.kind = 'stock'
+    AND NOT EXISTS (SELECT 1 FROM _outbox o WHERE o.kind = 'stock'
       AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
-const nextDirty = (after: string) =>
-  `SELECT min(subsidiary_id) FROM _stock_counts INDEXED BY stock_counts_dirty WHERE dirty = 1 ${after}`;
+const nextDirty = (after: string) => `SELECT min(subsidiary_id) FROM _stock_counts WHERE dirty = 1 ${after}`;
 /** SQL for the branches with stocks marked `dirty`. It finds each branch by one step in the index. */
 const DIRTY_BRANCHES = `
   WITH RECURSIVE dirty_in (branch) AS (
@@ -111,19 +110,19 @@ const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${na
 const HANDED_VERSION = `SELECT max(version) FROM (
   SELECT counted_version AS version FROM _stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
   UNION ALL SELECT given_up_version FROM _stock_notes WHERE sku = @sku AND subsidiary_id = @subsidiaryId
-  UNION ALL SELECT version FROM _outbox INDEXED BY outbox_waiting
+  UNION ALL SELECT version FROM _outbox
     WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NULL
-  UNION ALL SELECT version FROM _outbox INDEXED BY outbox_held
+  UNION ALL SELECT version FROM _outbox
     WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NOT NULL
-  UNION ALL SELECT version FROM _outbox INDEXED BY outbox_sending
+  UNION ALL SELECT version FROM _outbox
     WHERE kind = 'stock' AND conflict_key = @target AND state = 'sending'
-  UNION ALL SELECT version FROM _outbox INDEXED BY outbox_rejected_target
+  UNION ALL SELECT version FROM _outbox
     WHERE kind = 'stock' AND target = @target AND state = 'rejected'
-  UNION ALL SELECT version FROM _outbox u INDEXED BY outbox_unresolved
+  UNION ALL SELECT version FROM _outbox u
     WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock' AND branch IN ('', @subsidiaryId)
-      AND NOT EXISTS (SELECT 1 FROM _outbox e INDEXED BY outbox_rejected_target WHERE e.kind = 'stock'
+      AND NOT EXISTS (SELECT 1 FROM _outbox e WHERE e.kind = 'stock'
         AND e.target = u.target AND e.state = 'rejected' AND ${isOlderThanCount('e')})
-  UNION ALL SELECT version FROM (SELECT * FROM _outbox INDEXED BY outbox_rejected
+  UNION ALL SELECT version FROM (SELECT * FROM _outbox
     WHERE state = 'rejected' ORDER BY change_id DESC LIMIT ${UNKNOWN_MAX}) u
     WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
 

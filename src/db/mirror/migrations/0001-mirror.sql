@@ -695,9 +695,9 @@ CREATE TABLE _moved_ids (
 CREATE TRIGGER ids_leave AFTER DELETE ON integrations
 WHEN EXISTS (SELECT 1 FROM _stock_counts WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
   OR EXISTS (SELECT 1 FROM _stock_steps WHERE sku = OLD.sku AND subsidiary_id = OLD.subsidiary_id)
-  OR EXISTS (SELECT 1 FROM _outbox INDEXED BY outbox_waiting WHERE kind = 'stock'
+  OR EXISTS (SELECT 1 FROM _outbox WHERE kind = 'stock'
     AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NULL)
-  OR EXISTS (SELECT 1 FROM _outbox INDEXED BY outbox_held WHERE kind = 'stock'
+  OR EXISTS (SELECT 1 FROM _outbox WHERE kind = 'stock'
     AND target = 'sku:' || OLD.sku || '@' || OLD.subsidiary_id AND state = 'pending' AND held_guard IS NOT NULL)
 BEGIN
   INSERT OR IGNORE INTO _moved_ids (external_id, sku, subsidiary_id)
