@@ -13,6 +13,15 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
+/** Time for which a piece of longer work may hold the event loop before callbacks get their turn. */
+const TURN_MS = 10;
+
+/** Returns a function that tells whether work that begins now has held the event loop long enough. */
+export function turnEnd(clock: Pick<Clock, 'monotonicMs'>): () => boolean {
+  const endMs = clock.monotonicMs() + TURN_MS;
+  return () => clock.monotonicMs() >= endMs;
+}
+
 /** Returns a function that calls `look` and caches its result for `ms`. It does not cache an error or undefined. */
 export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: () => T): () => T {
   let kept: { found: T; untilMonoMs: number } | undefined;

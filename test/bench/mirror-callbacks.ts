@@ -1,12 +1,16 @@
 import { join } from 'node:path';
 import { openMirror } from '../../src/app/mirror.ts';
+import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { Mirror } from '../../src/orders/reading/mirror.ts';
+import { GroupCommit } from '../../src/orders/receiving/group-commit.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchAnswer, benchEntry, inDirectory, percentile } from './mirror-samples.ts';
 
 const PER_SECOND = 200;
 const INTERVAL_MS = 1000 / PER_SECOND;
+/** About the size of a notification, which counts only for the limit of waiting ones. */
+const ENTRY_BYTES = 2_000;
 
 /**
  * Measures callbacks at a steady rate, from the time each is due until it is on the disk, while a large answer is
@@ -51,12 +55,16 @@ export async function measureCallbacks({ quick, progress }: BenchOptions): Promi
   ];
 }
 
-/** Returns the latencies of callbacks in milliseconds. The callbacks overlap, as if there were many senders. */
+/**
+ * Returns the latencies of callbacks in milliseconds. The callbacks overlap, as if there were many senders, and are
+ * stored together as the receiver does it.
+ */
 async function deliver(
   mirror: Mirror,
   first: number,
   more: (elapsedMs: number) => boolean,
 ): Promise<number[]> {
+  const commits = new GroupCommit({ sink: mirror, clock: systemClock, log: silentLog });
   const latencies: number[] = [];
   const running: Promise<void>[] = [];
   const startMs = performance.now();
@@ -66,7 +74,7 @@ async function deliver(
     await systemClock.sleep(Math.max(0, dueMs - performance.now()));
     // A timer may fire a little early, and then the latency begins when it fires. A delay by a busy thread is included.
     const sentMs = Math.min(dueMs, performance.now());
-    running.push(mirror.save([entry]).then(() => void latencies.push(performance.now() - sentMs)));
+    running.push(commits.add(entry, ENTRY_BYTES).then(() => void latencies.push(performance.now() - sentMs)));
   }
   await Promise.all(running);
   return latencies;

@@ -41,7 +41,7 @@ export type ImportMessage =
 const CHUNK_RECORDS = 16;
 /** Maximum number of records in one transaction. A transaction ends sooner if the main thread wants the lock. */
 const TRANSACTION_RECORDS = 1024;
-/** Size of the write-ahead log at which a checkpoint is made. A passive checkpoint needs no write lock. */
+/** Size of the write-ahead log at which it is emptied. */
 const CHECKPOINT_BYTES = 1024 * 1024;
 const PROGRESS_RECORDS = 500;
 const BUSY_PAUSE_MS = 10;
@@ -110,9 +110,10 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
     const prepared = whenFree(gate, () => prepare.deferred());
     if (prepared.length > 0) write(prepared);
     if (walBytes(task.path) > CHECKPOINT_BYTES) {
-      // The second checkpoint copies pages that were committed during the first, so that the log can start again from
-      // its beginning.
-      for (let i = 0; i < 2; i++) storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
+      // Copies most pages while others write. The rest is then short, and the main thread waits for it without being
+      // held; where callbacks come all the time, the log would grow until the main thread has to empty it.
+      storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
+      whenFree(gate, () => atWork(gate, () => truncateWal(db)));
     }
     if (answer.finished || answer.done >= told + PROGRESS_RECORDS) {
       told = answer.done;

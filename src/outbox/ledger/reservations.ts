@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../../catalog/product.ts';
-import { type Clock, isoUtc } from '../../core/time.ts';
+import { type Clock, isoUtc, turnEnd } from '../../core/time.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import {
   IS_OPEN,
@@ -173,7 +173,8 @@ export class Reservations {
   catchUp(holdBack: HoldBackSetting): boolean {
     this.begin(holdBack);
     if (this.#safety) this.#safetyStock.configure(this.#safety);
-    if (this.#takeEvents() === PART) return true;
+    const isOver = turnEnd(this.#clock);
+    if (this.#takeEvents(isOver)) return true;
     if (!this.#isBegun) {
       // The configuration may now name the branch of an unknown store, so these orders are resolved again.
       this.#sql.run('UPDATE _ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0');
@@ -183,21 +184,27 @@ export class Reservations {
     const stale = this.#sql.values<string>(
       `SELECT order_id FROM _ledger_orders WHERE is_stale = 1 LIMIT ${PART}`,
     );
-    for (const orderId of stale) this.#placeAgain(orderId);
-    return stale.length === PART;
+    let placed = 0;
+    while (placed < stale.length && !(placed > 0 && isOver())) this.#placeAgain(stale[placed++] ?? '');
+    return stale.length === PART || placed < stale.length;
   }
 
-  #takeEvents(): number {
+  /** Takes events of the feed until the turn is over. Returns whether others are left. */
+  #takeEvents(isOver = () => false): boolean {
     const seen = this.#mark('ledger.seen');
     const events = this.#sql.rows<FeedStep>(
       `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, observed_at AS observedAt
        FROM order_events WHERE seq > ? ORDER BY seq LIMIT ${PART}`,
       seen,
     );
-    for (const event of events) this.#take(event);
-    const last = events.at(-1);
+    let last: FeedStep | undefined;
+    for (const event of events) {
+      this.#take(event);
+      last = event;
+      if (isOver()) break;
+    }
     if (last) this.#setMark('ledger.seen', last.seq);
-    return events.length;
+    return events.length === PART || last !== events.at(-1);
   }
 
   /**
