@@ -8,7 +8,7 @@ import type { Right } from '../db/api-keys.ts';
 import type { HookTest } from '../hooks/hook-test.ts';
 import type { HookAnswer } from '../hooks/receivers.ts';
 import { AccessGate, type AccessOptions, isOfPos, requireRight } from './access.ts';
-import { ReadingPlaces } from './places.ts';
+import { type PartTurn, ReadingPlaces } from './places.ts';
 import type { alarmTestResult } from './schemas.ts';
 import { JSON_BODY_MAX_BYTES } from './server.ts';
 
@@ -89,7 +89,7 @@ interface Asked<P, Q, B> {
    * Waits for a place among the large answers, which the request holds until its answer has left. Throws
    * `rate-limited`, or `aborted` if the client left.
    */
-  takePlace: () => Promise<void>;
+  takePlace: () => Promise<PartTurn>;
 }
 
 type Answer<A> = z.output<A> | string | FastifyReply;

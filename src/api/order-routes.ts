@@ -1,6 +1,5 @@
 import type { ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
-import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { configuredBranches } from '../app/read-only-services.ts';
@@ -21,7 +20,7 @@ import type { AckResult } from '../outbox/intake/change.ts';
 import { maySeeContact, refuseWithdrawnKey } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import { LOOK_EVERY_MS, LongPolls, STREAMS_MAX } from './long-polls.ts';
-import { Places, STALL_MS, shareOf } from './places.ts';
+import { type PartTurn, Places, STALL_MS, shareOf } from './places.ts';
 import {
   ACK_ITEM,
   ackAnswer,
@@ -427,11 +426,11 @@ async function* partsOf(
   page: FeedPage,
   begin: string,
   end: () => string,
-  clock: Clock,
+  { clock, turn }: { clock: Clock; turn: PartTurn },
 ): AsyncGenerator<string> {
   yield begin;
   while (!page.isOver) {
-    await setImmediate();
+    await turn();
     const part = await whenFree(clock, () => page.part());
     if (part !== '') yield `,${part}`;
   }
@@ -485,7 +484,8 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
           });
         const held = { request, response: reply.raw, waitMs: wait * 1_000 };
         const { found } = wait === 0 ? await look() : await polls.wait(held, look);
-        if (found.events.length > 0) await takePlace();
+        const turn = found.events.length > 0 ? await takePlace() : async () => {};
+        await turn();
         const page = new FeedPage(mirror, found, shownTo(request));
         const begin = `{"events":[${await whenFree(clock, () => page.part())}`;
         const end = () => {
@@ -495,7 +495,7 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
         };
         if (page.isOver) return begin + (await whenFree(clock, end));
         reply.type('application/json; charset=utf-8');
-        return reply.send(Readable.from(partsOf(page, begin, end, clock), { objectMode: false }));
+        return reply.send(Readable.from(partsOf(page, begin, end, { clock, turn }), { objectMode: false }));
       },
     }),
     route({

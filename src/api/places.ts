@@ -134,9 +134,16 @@ export const STALL_MS = 60_000;
 
 const READS = { max: 4, ofOne: 2, waitingMax: 50 };
 
-/** Limits how many large answers are made and sent at the same time. */
+/** Waits until the next part of a large answer may be made. */
+export type PartTurn = () => Promise<void>;
+
+/**
+ * Limits how many large answers are made and sent at the same time. A turn of the event loop makes a part of one of
+ * them, so that a callback, which takes several turns, never waits for a part of each.
+ */
 export class ReadingPlaces {
   readonly #clock: Clock;
+  readonly #parts: (() => void)[] = [];
   readonly #places = new Places({
     ...READS,
     words: {
@@ -152,16 +159,27 @@ export class ReadingPlaces {
   /**
    * Waits for a place, which the request then holds until its answer has left or its client is gone. A client that
    * takes nothing of the answer for `STALL_MS` is disconnected. Throws `rate-limited`, or `aborted` if the client is
-   * gone.
+   * gone. The answer's maker awaits the returned function before each part.
    */
-  async take(request: FastifyRequest, response: ServerResponse): Promise<void> {
+  async take(request: FastifyRequest, response: ServerResponse): Promise<PartTurn> {
     const left = new AbortController();
     const leave = () => left.abort();
     response.once('close', leave);
     const giveBack = await this.#places.turn(request, left.signal);
     left.signal.addEventListener('abort', giveBack, { once: true });
     void this.#endIfStalled(response, left.signal);
+    return this.#nextPart;
   }
+
+  readonly #nextPart: PartTurn = () =>
+    new Promise((resolve) => {
+      if (this.#parts.push(resolve) === 1) setImmediate(this.#makeOne);
+    });
+
+  readonly #makeOne = (): void => {
+    this.#parts.shift()?.();
+    if (this.#parts.length > 0) setImmediate(this.#makeOne);
+  };
 
   async #endIfStalled(response: ServerResponse, left: AbortSignal): Promise<void> {
     for (let before = -1; !left.aborted; ) {
