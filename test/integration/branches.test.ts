@@ -3,11 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { copyFileSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { connect, nkeyAuthenticator } from '@nats-io/transport-node';
+import { identityToRecipient } from 'age-encryption';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { HubKeys } from '../../src/link/hub-state.ts';
 import { NatsBranchLink, NatsHubLink } from '../../src/link/nats.ts';
 import { invitationText, readInvitation } from '../../src/link/server-config.ts';
+import { identityOf } from '../../src/support/recovery-phrase.ts';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { freePort } from '../support/free-port.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
@@ -111,7 +113,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
   );
 
   it(
-    'gives a joining branch a key that the server knows when the invitation is printed',
+    'gives a joining branch a key that the server knows when the invitation is printed, and a phrase if asked to',
     async () => {
       const other = chain.branchAt('other', await chain.invite('B1'));
       // `branch invite` itself notifies the server, without the daemon.
@@ -126,7 +128,14 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
       await until('the first machine is told', isTold, 60_000);
       await daemon.end('SIGTERM');
       const fresh = chain.branchAt('B1', await chain.invite('B1'));
-      expect((await chain.joinAs(fresh)).code).toBe(0);
+      const { code, stdout, stderr } = await chain.joinAs(fresh, '--new-phrase', '--json');
+      expect(code, stderr).toBe(0);
+      // The words are shown once, and open the backups.
+      const { phrase } = JSON.parse(stdout) as { phrase: string };
+      const recipient = await identityToRecipient(identityOf(phrase) ?? '');
+      const config = readFileSync(fresh.configFile, 'utf8');
+      expect(config).toContain(`recipient = "${recipient}"`);
+      expect(config).not.toContain(phrase.split(' ').slice(0, 3).join(' '));
       branch = fresh;
       daemon = await chain.start(branch);
     },

@@ -1,6 +1,9 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openState } from '../../src/app/state.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { hubKeys } from '../../src/link/server-file.ts';
 import { type BranchPlace, ChainPlace, rowsOf, TWO_BRANCHES } from '../support/chain-place.ts';
 import { hasNatsServer, startNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
@@ -50,6 +53,37 @@ describe.skipIf(!hasNatsServer)('a hub whose server was started with another fil
       await chain.startServer();
       await until('it is over', () => alarm() === undefined, 60_000);
       await arrives();
+    },
+    limitMs(120_000),
+  );
+});
+
+describe('a hub that lacks the file of its authority, which the link to nats-server needs', () => {
+  let chain: ChainPlace;
+
+  beforeEach(async () => {
+    chain = await ChainPlace.prepare(17, TWO_BRANCHES);
+  }, limitMs(60_000));
+  afterEach(() => chain.close());
+
+  it(
+    'gets its orders meanwhile, and names the file',
+    async () => {
+      const { storage } = chain.hub;
+      mkdirSync(storage);
+      const state = openState({ path: path.join(storage, 'state.db'), clock: systemClock, role: 'hub' });
+      await hubKeys(state.hub);
+      const file = (name: string) => path.join(storage, 'nats', name);
+      const tls = { certFile: file('hub.pem'), keyFile: file('hub.key'), caFile: file('ca.pem') };
+      state.hub.noteServerConfig({ file: file('server.conf'), storeDirectory: file('jetstream'), tls });
+      state.close();
+      await chain.startHub();
+      await chain.arrives(chain.hub, chain.orderFor('sub-1'));
+      const told = "SELECT state, message FROM freshness WHERE subject = 'hub.link' AND state <> 'unknown'";
+      await until('the reason is told', () => rowsOf(storage, told).length === 1, 30_000);
+      expect(rowsOf(storage, told)).toEqual([
+        { state: 'failing', message: expect.stringContaining(tls.caFile) },
+      ]);
     },
     limitMs(120_000),
   );
