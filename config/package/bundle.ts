@@ -21,8 +21,9 @@ export interface BundleOptions {
 const NATIVE = 'better_sqlite3.node';
 
 /**
- * Writes the program as few files: `main.cjs`, a bundle for each worker, the native SQLite, the page, and what else is
- * read at run time. Node starts CommonJS in half the time of ES modules. Returns the paths of the bundled files.
+ * Writes the program as few files: `main.cjs`, `unit-generator.cjs`, a bundle for each worker, the native SQLite, the
+ * page, and what else is read at run time. Node starts CommonJS in half the time of ES modules. Returns the paths of
+ * the bundled files.
  */
 export async function bundle(options: BundleOptions): Promise<string[]> {
   const { root, directory, target = thisTarget() } = options;
@@ -50,6 +51,7 @@ export async function bundle(options: BundleOptions): Promise<string[]> {
     for (const input of Object.keys(result.metafile.inputs)) inputs.add(path.resolve(root, input));
   };
   await make(path.join(root, 'src/cli/main.ts'), 'main.cjs');
+  await make(path.join(root, 'src/config/unit-generator.ts'), 'unit-generator.cjs');
   const done = new Set<string>();
   for (const [source, output] of findings.workers) {
     if (!done.has(source)) await make(source, output);

@@ -42,6 +42,8 @@ describe('the bundled program', { tags: ['bulk'] }, () => {
     expect(run('--version').trim()).toBe(readPackage(ROOT).version);
     expect(run('run', '--help')).toContain('--config');
     expect(readdirSync(path.join(directory, 'cache'))).not.toEqual([]);
+    const generator = [path.join(directory, 'unit-generator.cjs'), path.join(directory, 'units')];
+    expect(execFileSync(process.execPath, generator, { cwd: '/', env: {}, encoding: 'utf8' })).toBe('');
   });
 
   it('has none of the languages of zod, which `import { z }` would bring and `import * as z` leaves out', () => {
@@ -49,7 +51,7 @@ describe('the bundled program', { tags: ['bulk'] }, () => {
   });
 
   it('has no letter beyond Latin-1: one is enough, and Node holds the whole program in twice the memory', () => {
-    for (const file of ['main.cjs', 'import-worker.cjs', 'inbox-child.cjs']) {
+    for (const file of ['main.cjs', 'unit-generator.cjs', 'import-worker.cjs', 'inbox-child.cjs']) {
       const text = readFileSync(path.join(directory, file), 'utf8');
       expect([...text].filter((letter) => letter > '\u00ff')).toEqual([]);
     }

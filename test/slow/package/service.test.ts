@@ -254,6 +254,25 @@ describe('the installed service', () => {
     );
   });
 
+  it('moves its socket for every form of TOML, and reloads beside a file that cannot be read', () => {
+    const socket = '/run/systemd/generator/tillsync.socket.d/50-webhook-listen.conf';
+    const generate = '/lib/systemd/system-generators/tillsync-generator';
+    machine.run('cp /etc/tillsync/config.toml /root/kept.toml');
+    machine.run(
+      `printf 'webhook = { listen = "127.0.0.1:9797" }\nstorage.directory = "/srv/data"\n' > /etc/tillsync/config.toml; systemctl daemon-reload`,
+    );
+    expect(machine.run(`cat ${socket}`)).toContain('ListenStream=127.0.0.1:9797');
+    expect(property('ReadWritePaths')).toContain('/srv/data');
+    machine.run('printf "[webhook\n" > /etc/tillsync/config.toml; systemctl daemon-reload');
+    expect(machine.try(`cat ${socket}`).code).not.toBe(0);
+    // As systemd runs it on Debian 13: nothing may be written but the units, and there is no home.
+    const sandboxed = `mkdir -p /run/units; unshare --mount sh -c 'mount -o bind /run/units /run/units; mount -o remount,ro,bind /; mount -t tmpfs -o ro none /tmp; env -i ${generate} /run/units'`;
+    expect(machine.run(sandboxed)).toMatch(/^\/etc\/tillsync\/config.toml: found .* at line 1, .*$/);
+    machine.run('cp /root/kept.toml /etc/tillsync/config.toml; systemctl daemon-reload');
+    expect(machine.run(`${sandboxed}; ls -R /run/units`)).toContain('50-webhook-listen.conf');
+    expect(machine.run(`cat ${socket}`)).toContain('ListenStream=127.0.0.1:8787');
+  });
+
   it.each(['0.0.0.0', '[::]'])('listens for everybody on %s with both of its listeners', async (host) => {
     const status = (port: number, path: string) =>
       machine.try(`curl -s -o /dev/null -w '%{http_code}' -X GET http://10.99.0.1:${port}${path}`).text;
