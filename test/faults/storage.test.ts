@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, openSync, readdirSync, statSync, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readdirSync, renameSync, statSync, writeSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
@@ -9,6 +9,7 @@ import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { rowsIn } from '../support/rows.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, NODE, ROOT, until, type Workplace } from '../support/workplace.ts';
 import { integrityOf, lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts';
@@ -22,15 +23,51 @@ const polled = (since = '') =>
   until('orders were polled', () => (lastOk(place, 'orders.poll') ?? '') > since, 20_000);
 const codes = () =>
   rowsOf<{ code: number }>(place, 'SELECT code FROM orders ORDER BY code').map(({ code }) => code);
+/** Whether any program finds the order of a callback, with all of it. */
+const isStored = ({ internalOrderId, items }: Record<string, unknown>) =>
+  rowsOf(
+    place,
+    `SELECT 1 FROM orders o JOIN order_events USING (seq) WHERE o.order_id = '${internalOrderId}'
+      AND (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) = ${(items as unknown[]).length}`,
+  ).length === 1;
+/** How many changes of the POS are in the outbox, as far as it can be read. */
+const takenIn = () => {
+  try {
+    return rowsOf(place, "SELECT 1 FROM _outbox WHERE source = 'inbox'").length;
+  } catch {
+    return 0;
+  }
+};
 const ask = async (daemon: DaemonProcess, where: string) => {
   const answer = await request(`${daemon.localUrl}${where}`);
   return { status: answer.statusCode, text: await answer.body.text() };
 };
+const PAGE_BYTES = 8_192;
 /** Selects orders without their event or without some of their lines, and orders that only have events. */
 const HALVES = `SELECT o.order_id FROM orders o
   WHERE NOT EXISTS (SELECT 1 FROM order_events e WHERE e.seq = o.seq AND e.order_id = o.order_id)
   OR (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) <> json_array_length(o.payload, '$.items')
   UNION SELECT order_id FROM order_events WHERE order_id NOT IN (SELECT order_id FROM orders)`;
+
+/** Overwrites pages of a database, counted from 1. */
+function overwritePages(file: string, pages: readonly number[]): void {
+  const handle = openSync(file, 'r+');
+  for (const page of pages)
+    writeSync(handle, Buffer.alloc(PAGE_BYTES, 0xa5), 0, PAGE_BYTES, (page - 1) * PAGE_BYTES);
+  closeSync(handle);
+}
+
+/** Returns the numbers of the pages behind the given part of a database. */
+function pagesBehind(file: string, part: number): number[] {
+  const count = statSync(file).size / PAGE_BYTES;
+  return Array.from({ length: count }, (_, i) => i + 1).filter((page) => page > count * part);
+}
+
+/** Returns the numbers of the pages that have the rows of a table. */
+function leavesOf(file: string, table: string): number[] {
+  const sql = `SELECT pageno FROM dbstat WHERE name = '${table}' AND pagetype = 'leaf' ORDER BY path`;
+  return rowsIn<{ pageno: number }>(file, sql).map(({ pageno }) => pageno);
+}
 
 describe('a full disk', () => {
   it('puts callbacks off, answers every read, and is over when there is room', async () => {
@@ -270,6 +307,61 @@ it(
   limitMs(180_000),
 );
 
+describe.each([
+  ['most pages', (file: string) => pagesBehind(file, 0.3)],
+  [
+    'every second page with orders',
+    (file: string) => leavesOf(file, '_orders').filter((_, i) => i % 2 === 0),
+  ],
+])('a mirror of which %s are overwritten under the running service', (_, pages) => {
+  it('takes only callbacks that it stored, is told, and is built anew once moved away', async () => {
+    place = await openFaultPlace({ poll: '* * * * * *' });
+    const { control } = place.sandbox;
+    for (let i = 0; i < 300; i++) control.createOrder({}, { hidden: true });
+    const daemon = await place.run();
+    await until('all orders are here', () => place.differences().length === 0);
+    const file = path.join(place.storage, 'mirror.db');
+    const damaged = pages(file);
+    // After a write by another process, as of a command, the daemon reads pages from the disk again.
+    const beside = new Database(file, { timeout: 5_000 });
+    beside.exec("UPDATE marks SET value = value WHERE name = ''");
+    expect(beside.pragma('wal_checkpoint(TRUNCATE)')).toMatchObject([{ busy: 0 }]);
+    beside.close();
+    overwritePages(file, damaged);
+    const pos = new Database(path.join(place.storage, 'inbox/inbox.db'), { timeout: 5_000 });
+    pos.exec("INSERT INTO stock_changes (external_id, qty) VALUES ('counted-meanwhile', 1)");
+    const waiting = pos.prepare('SELECT id FROM stock_changes');
+    const statuses: (number | string)[] = [];
+    for (let number = 1; number <= 60; number++) {
+      const order = sampleNotification(number);
+      statuses.push(await notify(place, order));
+      if (statuses.at(-1) === 200) expect(isStored(order), `order ${number}`).toBe(true);
+    }
+    expect(statuses).toContain(503);
+    expect(statuses.filter((status) => status !== 200 && status !== 503)).toEqual([]);
+    await until('the status tells it', async () =>
+      /"code":"(storage\.failing|storage-corrupt)"/.test((await ask(daemon, '/v1/status')).text),
+    );
+    expect(daemon.log()).toContain('storage-corrupt');
+    expect(daemon.child.exitCode).toBeNull();
+    await systemClock.sleep(500);
+    expect(waiting.pluck().all().length + takenIn()).toBe(1);
+    pos.close();
+    await daemon.end('SIGTERM');
+    const aside = path.join(place.directory, 'aside');
+    mkdirSync(aside);
+    for (const name of readdirSync(place.storage)) {
+      if (name.startsWith('mirror.db')) renameSync(path.join(place.storage, name), path.join(aside, name));
+    }
+    await place.run();
+    await until(
+      'the mirror is whole again',
+      () => lastOk(place, 'orders.poll') !== null && place.differences().length === 0,
+    );
+    expect(control.violations()).toEqual([]);
+  });
+});
+
 it('a mirror with overwritten pages is set aside at the start, told, and built anew within the limits', async () => {
   place = await openFaultPlace({ poll: '* * * * * *' });
   const { control } = place.sandbox;
@@ -278,10 +370,7 @@ it('a mirror with overwritten pages is set aside at the start, told, and built a
   await until('all orders are here', () => place.differences().length === 0);
   await first.end('SIGTERM');
   const file = path.join(place.storage, 'mirror.db');
-  const handle = openSync(file, 'r+');
-  for (let at = 8 * 8_192; at < statSync(file).size; at += 8_192)
-    writeSync(handle, Buffer.alloc(8_192, 0xa5), 0, 8_192, at);
-  closeSync(handle);
+  overwritePages(file, pagesBehind(file, 0).slice(8));
   const daemon = await place.run();
   expect(daemon.log()).toContain('it is set aside');
   expect(readdirSync(place.storage).filter((name) => /^mirror\.db\.damaged-\w+$/.test(name))).toHaveLength(1);
