@@ -126,15 +126,24 @@ export function runningElsewhere(leases: Pick<LeaseRows, 'holder'>): number | un
   return pid === process.pid ? undefined : pid;
 }
 
-/** Marks the daemon as running for other processes. Returns a function that removes the mark. */
+/**
+ * Marks the daemon as running for other processes. Returns a function that removes the mark. Throws `config-invalid` if
+ * another process of this machine has the mark, because the two would share loops and files.
+ */
 export async function markRunning(options: RunningMarkOptions): Promise<() => Promise<void>> {
   const { leases, directory, clock, log } = options;
   const lease = new Lease({ leases, clock, name: RUNNING, holdMs: HOLD_MS });
   if (!(await lease.hold())) {
     const pid = runningElsewhere(leases);
+    if (pid !== undefined) {
+      throw new TillsyncError('config-invalid', `A tillsync runs on ${directory} already: process ${pid}.`, {
+        hint: `For a second shop, set another storage.directory in its file. To end the other process, run: kill ${pid}`,
+      });
+    }
+    // It may have ended with its container. If it runs, both keep the limits.
     log.warn(
-      { directory, ...(pid !== undefined && { pid }) },
-      'another tillsync runs on this storage directory; both keep the limits, one of them is enough',
+      { directory },
+      'a tillsync in another container has used this storage directory in the last minutes',
     );
   }
   const over = new AbortController();

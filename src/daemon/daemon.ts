@@ -14,12 +14,12 @@ import {
   type Services,
   type ServicesOptions,
 } from '../app/services.ts';
-import { markRunning, ownSocket, runningElsewhere, storagePaths } from '../app/storage.ts';
+import { markRunning, ownSocket, storagePaths } from '../app/storage.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { isSetUp } from '../config/source.ts';
-import { asTillsyncError, formatCommands, hasCode, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, formatCommands } from '../core/errors.ts';
 import { groupId, openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import { repeat } from '../core/loop.ts';
@@ -105,7 +105,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     ],
   });
   releasers.push('local listener', () => local.close());
-  const { url: localUrl } = await namingOther(local.listen(), services);
+  const { url: localUrl } = await local.listen();
 
   const { receiver, callbackLog } = await openCallbacks(options, services, orders, counters, stopping.signal);
   const webhookUrl = receiver?.url ?? null;
@@ -160,28 +160,13 @@ async function openCallbacks(
     callbackLog.note(callback);
     orders.refused.answered(callback);
   };
-  const listening = listenForCallbacks({
+  const receiver = await listenForCallbacks({
     receiver: (listenFd) => orders.receiver({ listenFd, onAnswered, onDropped: counters.dropped }),
     inheritedFd: callbackSocketFd,
     ...config.webhook,
     log,
   });
-  return { callbackLog, receiver: await namingOther(listening, services) };
-}
-
-/**
- * Waits until an address is open. If it cannot be opened and another tillsync uses this directory, the error names
- * that process, because it most likely has the address.
- */
-async function namingOther<T>(listening: Promise<T>, { state, config }: Services): Promise<T> {
-  try {
-    return await listening;
-  } catch (cause) {
-    const pid = runningElsewhere(state.leases);
-    if (pid === undefined || !hasCode(cause, 'config-invalid')) throw cause;
-    const message = `${cause.message} A tillsync runs on ${config.storage.directory} already: process ${pid}. Nothing was changed.`;
-    throw new TillsyncError('config-invalid', message, { cause, hint: `To end that one: kill ${pid}` });
-  }
+  return { callbackLog, receiver };
 }
 
 const WRONG_KEY_LOGGED_EVERY_MS = 60_000;

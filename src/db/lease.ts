@@ -25,7 +25,7 @@ const NAMESPACE = pidNamespace();
  * name with the id alone, such as that of a file, is of a process of this namespace.
  */
 export const systemHolders: Holders = {
-  self: `${process.pid}.${startTimeOf(process.pid) ?? ''}.${NAMESPACE}`,
+  self: `${process.pid}.${statOf(process.pid)[1] ?? ''}.${NAMESPACE}`,
   isAlive(holder) {
     const [pid, startTime, namespace = NAMESPACE] = holder.split('.');
     if (!pid || !/^[1-9]\d*$/.test(pid) || namespace !== NAMESPACE) return undefined;
@@ -35,7 +35,9 @@ export const systemHolders: Holders = {
       // The error EPERM means that the process runs as another user.
       if (error instanceof Error && 'code' in error && error.code === 'ESRCH') return false;
     }
-    const now = startTimeOf(Number(pid));
+    const [state, now] = statOf(Number(pid));
+    // A process that has ended stays in the list until its parent has asked how.
+    if (state === 'Z') return false;
     return now === undefined || startTime === '' || now === startTime;
   },
 };
@@ -55,14 +57,15 @@ function pidNamespace(): string {
   }
 }
 
-/** Returns the start time of a process in clock ticks since boot; undefined if the system does not show it. */
-function startTimeOf(pid: number): string | undefined {
+/** Returns the state of a process and its start time in clock ticks since boot, as far as the system shows them. */
+function statOf(pid: number): [state?: string, startTime?: string] {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The program's name in brackets may contain spaces. The start time is the 20th field after it.
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
+    // The program's name in brackets may contain spaces. The state is the first field after it, the start time the 20th.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return [fields[0], fields[19]] as [string, string];
   } catch {
-    return undefined;
+    return [];
   }
 }
 

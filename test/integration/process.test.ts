@@ -69,6 +69,21 @@ describe('tillsync run', () => {
     limitMs(240_000),
   );
 
+  it('ends beside another one on its storage directory, with a sentence that names that one', async () => {
+    const daemon = await place.run();
+    Object.assign(place.env, {
+      TILLSYNC_WEBHOOK_LISTEN: '127.0.0.1:0',
+      TILLSYNC_LOCAL_LISTEN: '127.0.0.1:0',
+    });
+    const second = await place.command('run');
+    expect(second.code).toBe(2);
+    expect(second.stderr).toContain(
+      `A tillsync runs on ${place.storage} already: process ${daemon.child.pid}.`,
+    );
+    expect((await fetch(`${daemon.localUrl}/healthz`)).status).toBe(200);
+    expect(await daemon.end('SIGTERM')).toBe(0);
+  });
+
   it('is readable with plain SQL after it stopped, and its feed has no hole', async () => {
     const daemon = await place.run();
     for (let i = 0; i < 30; i++) place.sandbox.control.createOrder();

@@ -2,7 +2,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -26,6 +26,17 @@ describe('systemHolders', () => {
     child.kill('SIGKILL');
     await once(child, 'exit');
     expect(systemHolders.isAlive(`${child.pid}.`)).toBe(false);
+  });
+
+  it('knows that a process has ended whose parent has not asked how', async () => {
+    const parent = spawn('sh', ['-c', 'sleep 0 & echo $!; exec sleep 60'], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const [child] = await once(parent.stdout, 'data');
+    await expect.poll(() => systemHolders.isAlive(`${String(child).trim()}.`)).toBe(false);
+    expect(existsSync(`/proc/${String(child).trim()}`)).toBe(true);
+    parent.kill('SIGKILL');
+    await once(parent, 'exit');
   });
 
   it('does not take a process of the same number for the one that started earlier', () => {
