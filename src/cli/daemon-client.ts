@@ -5,6 +5,7 @@ import type { Config } from '../config/config-type.ts';
 import { isSetUp, notSetUp } from '../config/source.ts';
 import { type ErrorCode, sameCommandWithSudo, TillsyncError, whenFree } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
+import { isOwnListener } from '../core/own-listener.ts';
 import type { Clock } from '../core/time.ts';
 import { becomeOwner, type Call, sourceOf } from './command.ts';
 
@@ -39,7 +40,8 @@ type Place = { socket: string } | { url: string };
 
 /**
  * Sends a command to the running tillsync. For a user who may not write the service's files, such as the till's user,
- * it tries the group's Unix socket, then the local address. Both get the API key, if this command has one.
+ * it tries the group's Unix socket, then the local address, unless a program of another user listens there. Both get
+ * the API key, if this command has one.
  */
 export class DaemonClient {
   readonly #config: Config;
@@ -85,15 +87,21 @@ export class DaemonClient {
     throw this.#unanswered(tried);
   }
 
-  /** Returns the answer, or the system's error code if there is no connection. Throws `internal` for a cut answer. */
+  /**
+   * Returns the answer, or as a text why there is none: the system's error code, or a listener that is not tillsync's.
+   * Throws `internal` for a cut answer.
+   */
   async #askAt(
     place: Place,
     { path, method, headers, body, withinMs = ANSWER_WITHIN_MS, isKeyless = false }: Asked,
   ): Promise<ApiAnswer | string> {
+    const { local, storage } = this.#config;
+    const isOwn = 'socket' in place || isOwnListener(local.port, storage.directory);
+    if (isOwn === false) return 'a program of another user';
     const { Agent, request } = await import('undici');
     const url = 'url' in place ? place.url : 'http://localhost';
     const dispatcher = new Agent('socket' in place ? { connect: { socketPath: place.socket } } : {});
-    const isSent = this.#apiKey !== undefined && !isKeyless;
+    const isSent = this.#apiKey !== undefined && isOwn === true && !isKeyless;
     const key = isSent ? { 'x-api-key': this.#apiKey } : {};
     try {
       const answer = await request(`${url}/v1${path}`, {

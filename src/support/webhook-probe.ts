@@ -1,5 +1,4 @@
 import { once } from 'node:events';
-import { existsSync, readFileSync, statSync } from 'node:fs';
 import http from 'node:http';
 import https from 'node:https';
 import { connect as connectPlain, isIP, type Socket } from 'node:net';
@@ -8,6 +7,7 @@ import { Agent, request } from 'undici';
 import { userAgent } from '../app/installation.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
+import { isOwnListener } from '../core/own-listener.ts';
 import { PROBE_HEADER, PROBE_SECRET } from '../orders/receiving/callback-log.ts';
 import {
   type Address,
@@ -62,28 +62,6 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
     return results;
   } finally {
     await Promise.all([agent.destroy(), open.destroy()]);
-  }
-}
-
-/** Matches a line of `/proc/net/tcp` of a listening socket (state 0A), with its local port and its user. */
-const LISTENER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A \S+ \S+ \S+\s+(\d+)/gm;
-
-/**
- * Returns whether the listener on the port belongs to tillsync's user, or to root, who holds the port for systemd. The
- * secret is sent to no other program. Returns false if the system does not report the owner.
- */
-function isOwnListener(port: number, storage: string): boolean {
-  try {
-    const own = new Set([0, statSync(storage).uid]);
-    const tables = ['/proc/net/tcp', '/proc/net/tcp6'].map((file) =>
-      existsSync(file) ? readFileSync(file, 'utf8') : '',
-    );
-    const owners = [...tables.join('\n').matchAll(LISTENER)]
-      .filter(([, hex = '']) => Number.parseInt(hex, 16) === port)
-      .map(([, , uid]) => Number(uid));
-    return owners.length > 0 && owners.every((uid) => own.has(uid));
-  } catch {
-    return false;
   }
 }
 

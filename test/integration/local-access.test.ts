@@ -4,7 +4,7 @@ import { chmodSync, chownSync, existsSync, mkdirSync, statSync, writeFileSync } 
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
-import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
+import { MAIN, NODE, openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 
 const DAEMON = 61_001;
 const SHARED_GROUP = 61_002;
@@ -50,26 +50,61 @@ const stranger = { uid: STRANGER, gid: STRANGER };
 const bySocket = (path: string) => ['--unix-socket', socket, `http://localhost${path}`];
 const STOCK = ['-H', 'content-type: application/json', '-d', '[{"externalId":"A-1001-1","qty":17}]'];
 
+/** Lets a stranger's program listen on a port. `end` returns what it heard: the path of each request, and one header. */
+async function takePort(port: number, header: string) {
+  const program = `require('http').createServer((q, a) => {
+    console.log(q.url, q.headers['${header}']); q.resume(); a.writeHead(401).end();
+  }).listen(${port}, '127.0.0.1', () => console.log('listening'));`;
+  const thief = spawn(process.execPath, ['-e', program], { ...stranger, cwd: '/' });
+  let heard = '';
+  thief.stdout.on('data', (chunk) => {
+    heard += chunk;
+  });
+  await until('it listens', () => heard.includes('listening'));
+  return {
+    async end(): Promise<string> {
+      thief.kill('SIGKILL');
+      await once(thief, 'close');
+      return heard;
+    },
+  };
+}
+
 describe.skipIf(!canChangeUser)('whoever takes the port of callbacks while tillsync is down', () => {
   it('is not given the secret by a command that tries the address', async () => {
     const daemon = await place.run(...AS_DAEMON);
     expect((await place.command('webhook', 'test')).stdout).toContain('the secret in use is accepted');
     await daemon.end('SIGTERM');
-    const program = `require('http').createServer((q, a) => {
-      console.log(q.headers['x-webhook-secret']); q.resume(); a.writeHead(401).end();
-    }).listen(${place.config.webhook.port}, '127.0.0.1', () => console.log('listening'));`;
-    const thief = spawn(process.execPath, ['-e', program], { ...stranger, cwd: '/' });
-    let heard = '';
-    thief.stdout.on('data', (chunk) => {
-      heard += chunk;
-    });
-    await until('it listens', () => heard.includes('listening'));
+    const thief = await takePort(place.config.webhook.port, 'x-webhook-secret');
     await place.command('webhook', 'test');
     await place.command('doctor', '--offline', '--only', 'webhook');
-    thief.kill('SIGKILL');
-    await once(thief, 'close');
+    const heard = await thief.end();
     expect(heard).toContain('wrong-secret');
     expect(heard).not.toContain(SECRET);
+  });
+});
+
+describe.skipIf(!canChangeUser)('whoever takes the port of the local API while tillsync is down', () => {
+  it('is given neither the key nor the counts of a till, and a till that finds tillsync sends both', async () => {
+    delete place.env.TILLSYNC_LOCAL_SOCKET;
+    const count = () =>
+      spawnSync(NODE, [MAIN, 'push', 'stock', '-'], {
+        ...{ ...pos, env: place.env, encoding: 'utf8', cwd: '/' },
+        input: '[{"externalId":"A-1001-1","qty":17}]',
+      });
+    const daemon = await place.run(...AS_DAEMON);
+    expect(count()).toMatchObject({ status: 0 });
+    await daemon.end('SIGTERM');
+    const { port } = place.config.local;
+    expect(count().stderr).toContain(`no tillsync answers at http://127.0.0.1:${port} (ECONNREFUSED)`);
+    const thief = await takePort(port, 'x-api-key');
+    const refused = count();
+    expect(refused.stderr).toContain(`http://127.0.0.1:${port} (a program of another user)`);
+    expect(refused.status).toBe(1);
+    await place.command('doctor', '--offline', '--only', 'service');
+    const heard = await thief.end();
+    expect(heard).not.toContain(KEY);
+    expect(heard).not.toContain('/v1/stock');
   });
 });
 

@@ -9,6 +9,7 @@ import type { Config } from '../../config/config-type.ts';
 import { readSecrets, type Secrets, serviceOf } from '../../config/secrets.ts';
 import { type ConfigFault, describeFault, isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
+import { isOwnListener } from '../../core/own-listener.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import { addressOf, type PlatformWay, proxyAddress, proxyOf } from '../../platform/transport.ts';
 import { reachPlatform } from '../webhook-probe.ts';
@@ -82,7 +83,7 @@ export interface DaemonAnswer {
   fault: string | null;
 }
 
-/** Asks the daemon through its Unix socket, else at local.listen; null if neither is known. */
+/** Asks the daemon through its Unix socket, else at local.listen; null if neither is known. Sends the key to no other. */
 export async function askDaemon(
   { local: { host, port, socket }, storage: { directory } }: Pick<Config, 'local' | 'storage'>,
   apiKey: string | undefined,
@@ -94,7 +95,9 @@ export async function askDaemon(
     const answer = await askAt('http://localhost', agent, asked);
     if (answer.health !== 'down' || port === 0) return { ...answer, url: socket };
   }
-  return port === 0 ? null : askAt(`http://${reachable(host)}:${port}`, new Agent(), asked);
+  if (port === 0) return null;
+  const given = isOwnListener(port, directory) ? apiKey : undefined;
+  return askAt(`http://${reachable(host)}:${port}`, new Agent(), { ...asked, apiKey: given });
 }
 
 async function askAt(
