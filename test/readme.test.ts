@@ -194,6 +194,17 @@ describe('README and docs', () => {
     }
   });
 
+  it('name tests that there are', () => {
+    for (const file of ['SECURITY.md', ...DOCS]) {
+      const names = [...read(file).matchAll(/`(test\/[\w/.-]+\.test\.ts)`/g)].map(([, name = '']) => name);
+      if (file === 'SECURITY.md') expect(names.length).toBeGreaterThan(10);
+      expect(
+        names.filter((name) => !existsSync(path.join(ROOT, name))),
+        file,
+      ).toEqual([]);
+    }
+  });
+
   it('have the reference as the program has it: npm run reference', () => {
     expect(read('docs/reference.md')).toBe(referenceNow());
   });
