@@ -5,7 +5,7 @@ import type { Server } from 'node:http';
 import { connect, createServer, type Server as NetServer, type Socket } from 'node:net';
 import type { FastifyRequest } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
-import { hostOf, isFromThisMachine, isPassedOn } from '../core/listen.ts';
+import { hostOf, isPassedOn } from '../core/listen.ts';
 import { type ApiKeyRows, keyDigest, type Right } from '../db/api-keys.ts';
 
 /** A Unix socket through which the members of one group may use the API. */
@@ -97,9 +97,11 @@ function isAnswered(path: string): Promise<boolean> {
 export type WrongKeyListener = (from: string) => void;
 
 export interface AccessOptions {
-  /** Main API key. If it is left out, only programs on this machine have access, and they need no key. */
-  apiKey?: string | undefined;
-  /** Further API keys, each with a name and rights. They are valid only if `apiKey` is set too. */
+  /** Main API key, which has all rights. */
+  apiKey: string;
+  /** Path of the file with the main key; undefined if the key was handed in. */
+  keyFile?: string | undefined;
+  /** Further API keys, each with a name and rights. */
   namedKeys?: Pick<ApiKeyRows, 'find'> | undefined;
   onWrongKey?: WrongKeyListener | undefined;
 }
@@ -118,27 +120,28 @@ export function sharerOf(request: FastifyRequest): string {
 interface KeyInUse {
   name: string;
   may: readonly Right[];
-  /** Reads the key again. Throws `storage-…`. */
-  isWithdrawn: () => boolean;
+  /** Reads the key again. Throws `storage-…`, or `unauthorized` if it was withdrawn. */
+  checkAgain: () => void;
 }
 
 /** Named API key of each accepted request; null for the main key, which has all rights. */
 const keyInUse = new WeakMap<FastifyRequest, KeyInUse | null>();
 
 /**
- * Decides who may use the API. If an API key is configured, every request must have a valid key, either as
- * `Authorization: Bearer KEY` or as `x-api-key: KEY`, because every user of this machine, and everybody behind a proxy
- * on it, reaches its ports. Without a key, only programs on this machine have access. Requests through a Unix socket
- * need no key, because only the service's user or members of its group can open it; but a wrong key is refused there
- * too, so that the mistake is noticed.
+ * Decides who may use the API. Every request must have a valid key, either as `Authorization: Bearer KEY` or as
+ * `x-api-key: KEY`, because every user of this machine, and everybody behind a proxy on it, reaches its ports. Requests
+ * through a Unix socket need no key, because only the service's user or members of its group can open it; but a wrong
+ * key is refused there too, so that the mistake is noticed.
  */
 export class AccessGate {
-  readonly #digest: Buffer | undefined;
+  readonly #digest: Buffer;
+  readonly #keyFile: string | undefined;
   readonly #namedKeys: AccessOptions['namedKeys'];
   readonly #onWrongKey: WrongKeyListener;
 
-  constructor({ apiKey, namedKeys, onWrongKey = () => {} }: AccessOptions) {
-    this.#digest = apiKey === undefined ? undefined : keyDigest(apiKey, 'utf8');
+  constructor({ apiKey, keyFile, namedKeys, onWrongKey = () => {} }: AccessOptions) {
+    this.#digest = keyDigest(apiKey, 'utf8');
+    this.#keyFile = keyFile;
     this.#namedKeys = namedKeys;
     this.#onWrongKey = onWrongKey;
   }
@@ -147,11 +150,9 @@ export class AccessGate {
   check(request: FastifyRequest): void {
     refuseOtherSites(request);
     const offered = keyOf(request);
-    if (offered === undefined || this.#digest === undefined) {
+    if (offered === undefined) {
       if (isBySocket(request) && !isPassedOn(request)) return;
-      if (this.#digest !== undefined) throw keyMissing();
-      if (isFromThisMachine(request)) return;
-      throw noKeyHere();
+      throw this.#refusal('The key is needed.');
     }
     // Node decodes headers as latin1: one character per byte.
     const digest = keyDigest(offered, 'latin1');
@@ -159,15 +160,27 @@ export class AccessGate {
       keyInUse.set(request, null);
       return;
     }
+    // The same answer for every key that is not valid, so that it does not tell whether a key ever was.
+    const wrong = () => this.#refusal('The key is wrong.');
     const find = () => this.#namedKeys?.find(digest);
     const named = find();
     if (named?.withdrawnAt === null) {
-      keyInUse.set(request, { ...named, isWithdrawn: () => find()?.withdrawnAt !== null });
+      const checkAgain = () => {
+        if (find()?.withdrawnAt !== null) throw wrong();
+      };
+      keyInUse.set(request, { ...named, checkAgain });
       return;
     }
     const from = addressOf(request);
     this.#onWrongKey(named ? `${from} with ${named.name}, which was withdrawn` : from);
-    throw named ? keyWithdrawn(named.name) : keyWrong();
+    throw wrong();
+  }
+
+  #refusal(what: string): TillsyncError {
+    const place = this.#keyFile === undefined ? '' : ` It is in ${this.#keyFile}.`;
+    return new TillsyncError('unauthorized', what, {
+      hint: `Send the key as "Authorization: Bearer KEY" or "x-api-key: KEY".${place} \`{tillsync} key --show\` shows it.`,
+    });
   }
 
   /** Returns whether `check` would accept the request. */
@@ -207,8 +220,7 @@ export function maySeeContact(request: FastifyRequest): boolean {
  * before it gives out more.
  */
 export function refuseWithdrawnKey(request: FastifyRequest): void {
-  const key = keyInUse.get(request);
-  if (key?.isWithdrawn()) throw keyWithdrawn(key.name);
+  keyInUse.get(request)?.checkAgain();
 }
 
 /**
@@ -230,30 +242,6 @@ export function originOf(request: FastifyRequest): string {
   const key = keyInUse.get(request);
   const withKey = key === undefined ? '' : `, with the key${key === null ? '' : ` ${key.name}`}`;
   return `http ${addressOf(request)}${isPassedOn(request) ? ' through a proxy' : ''}${withKey}`;
-}
-
-function keyMissing(): TillsyncError {
-  return new TillsyncError('unauthorized', 'The key is needed.', {
-    hint: 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY". `{tillsync} key --show` shows it.',
-  });
-}
-
-function keyWrong(): TillsyncError {
-  return new TillsyncError('unauthorized', 'The key is wrong.', {
-    hint: '`{tillsync} key --show` shows the right one.',
-  });
-}
-
-function keyWithdrawn(name: string): TillsyncError {
-  return new TillsyncError('unauthorized', `The key ${name} was withdrawn.`, {
-    hint: '`{tillsync} key add NAME --may RIGHTS` makes another one.',
-  });
-}
-
-function noKeyHere(): TillsyncError {
-  return new TillsyncError('unauthorized', 'From another machine a key is needed.', {
-    hint: 'Make one with `{tillsync} key`, then send it.',
-  });
 }
 
 /**

@@ -7,12 +7,12 @@ import Fastify, {
 } from 'fastify';
 import type * as z from 'zod';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
-import { hostOf, isLoopbackName, listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
+import { listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import type { Log } from '../core/log.ts';
 import { oneAtATime } from '../core/one-at-a-time.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/merging/order.ts';
-import { type GroupSocket, isBySocket, letInto, listenForGroup, listenForOwn } from './access.ts';
+import { type GroupSocket, letInto, listenForGroup, listenForOwn } from './access.ts';
 import type { errorAnswer } from './schemas.ts';
 
 /** HTTP statuses by error code. A code that is not listed is answered with 500. */
@@ -143,23 +143,6 @@ function bodyGuard(clock: Clock, log: Log) {
   };
 }
 
-/**
- * Refuses requests whose Host header names neither this machine nor one of `names`. Otherwise a web page could let its
- * own name point to 127.0.0.1 and read the shop's orders through a visitor's browser.
- */
-function hostGuard(names: readonly string[]) {
-  const allowed = names.map((name) => name.toLowerCase());
-  return async (request: FastifyRequest, reply: FastifyReply) => {
-    const host = hostOf(request.headers.host);
-    // A browser cannot open a Unix socket, so such requests need no check.
-    if (isBySocket(request) || isLoopbackName(host) || allowed.includes(host.toLowerCase())) return;
-    const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
-      hint: 'Use 127.0.0.1.',
-    });
-    return reply.code(403).header('connection', 'close').send(errorBody(refused));
-  };
-}
-
 interface LocalServerOptions {
   host: string;
   /** Port to listen on; 0 picks a free port. */
@@ -170,8 +153,6 @@ interface LocalServerOptions {
   groupSocket?: GroupSocket | undefined;
   /** Path of the Unix socket for commands. Without it the server works too, so a failure is only logged. */
   ownSocket?: string | undefined;
-  /** True if an API key is required. Any name in the Host header is then accepted. */
-  hasKey?: boolean;
   clock: Clock;
   log: Log;
   /** Plugins that serve the routes, such as `healthRoutes`. */
@@ -193,7 +174,7 @@ const CHECK_EVERY_MS = 2_000;
 
 /** Creates the HTTP server for the POS and the operator. */
 export function createLocalServer(options: LocalServerOptions): LocalServer {
-  const { host, others = [], hasKey = false, clock, log, plugins } = options;
+  const { clock, log, plugins } = options;
   const app = Fastify({
     requestTimeout: REQUEST_TIMEOUT_MS,
     http: {
@@ -211,8 +192,6 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
   }) as unknown as FastifyInstance;
   app.addHook('onRequest', oneAtATime());
   app.addHook('onRequest', bodyGuard(clock, log));
-  const hosts = [host, ...others.map((other) => other.host)];
-  if (!hasKey && hosts.every(isLoopbackName)) app.addHook('onRequest', hostGuard(hosts));
   app.setNotFoundHandler(({ method, url }, reply) => {
     const message = `There is nothing at ${method} ${url.split('?', 1)[0]}.`;
     const hint = 'GET /v1/openapi.json tells what there is.';

@@ -86,16 +86,16 @@ const MAX_SILENCE_MS = 10 * 60_000;
 
 /**
  * Serves `GET /healthz` (the loops run; if not, a restart may help) and `GET /readyz` (mirror and servers are open; if
- * not, waiting may help). Both answer 200 or 503 to everybody. Storage, loops and reasons are shown only to clients
- * with access to the API.
+ * not, waiting may help). Both answer 200 or 503 to everybody, `/healthz` with the storage directory, by which a
+ * command knows its own tillsync. Loops and reasons are shown only to clients with access to the API.
  */
 export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
   const { clock, loopsAlive, notReady, storage } = options;
   const gate = new AccessGate(options);
-  const answer = (reply: FastifyReply, isGood: boolean, details: object) => {
-    const status = isGood ? 'ok' : 'failing';
+  const answer = (reply: FastifyReply, isGood: boolean, details: object, known = {}) => {
+    const status = { status: isGood ? 'ok' : 'failing', ...known };
     reply.code(isGood ? 200 : 503).header('cache-control', 'no-store');
-    return reply.send(gate.admits(reply.request) ? { status, ...details } : { status });
+    return reply.send(gate.admits(reply.request) ? { ...status, ...details } : status);
   };
   return async (app) => {
     app.get('/healthz', (_request, reply) => {
@@ -105,7 +105,7 @@ export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
         name,
         silentMs: Math.round(nowMs - lastBeatMs),
       }));
-      return answer(reply, stalled.length === 0, { storage, loops, stalled, notReady: notReady() });
+      return answer(reply, stalled.length === 0, { loops, stalled, notReady: notReady() }, { storage });
     });
     app.get('/readyz', (_request, reply) => {
       const reasons = notReady();
@@ -124,7 +124,7 @@ export function stalledLoops({ clock, loopsAlive }: Pick<HealthOptions, 'clock' 
 
 /**
  * Serves `GET /metrics` for Prometheus, as text format or OpenMetrics. Access is the same as for the API, so a scrape
- * from another machine must send an API key (`authorization: credentials_file`). `collect` leaves out what cannot be
+ * must send an API key (`authorization: credentials_file`). `collect` leaves out what cannot be
  * read.
  */
 export function metricsRoutes(

@@ -2,6 +2,7 @@ import { accessSync, constants, existsSync } from 'node:fs';
 import { ownSocket, RUNNING, storagePaths } from '../app/storage.ts';
 import { loadSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
+import { keyFile, storedKey } from '../config/key-file.ts';
 import { isSetUp, notSetUp } from '../config/source.ts';
 import { type ErrorCode, sameCommandWithSudo, TillsyncError, whenFree } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
@@ -46,11 +47,14 @@ type Place = { socket: string } | { url: string };
 export class DaemonClient {
   readonly #config: Config;
   readonly #apiKey: string | undefined;
+  /** Whether the key comes from the storage directory, so that a key that was handed to tillsync may win over it. */
+  readonly #isStored: boolean;
   readonly #signal: AbortSignal;
 
   constructor({ cli }: Call, config: Config, apiKey: string | undefined) {
     this.#config = config;
     this.#apiKey = apiKey;
+    this.#isStored = apiKey === storedKey(config.storage.directory);
     this.#signal = cli.signal;
   }
 
@@ -80,8 +84,12 @@ export class DaemonClient {
     if (port !== 0) places.push({ url: `http://${reachable(host)}:${port}` });
     const tried: string[] = [];
     for (const place of places) {
-      const answer = await this.#askAt(place, asked);
-      if (typeof answer !== 'string') return answer;
+      const isKeyless = 'socket' in place && this.#isStored;
+      const answer = await this.#askAt(place, { ...asked, isKeyless });
+      if (typeof answer !== 'string') {
+        if (answer.status === 401 && this.#apiKey === undefined) throw this.#keyless();
+        return answer;
+      }
       tried.push(`${'socket' in place ? place.socket : place.url} (${answer})`);
     }
     throw this.#unanswered(tried);
@@ -127,6 +135,17 @@ export class DaemonClient {
     } finally {
       await dispatcher.destroy();
     }
+  }
+
+  /** Returns the error for a user who can read no key. */
+  #keyless(): TillsyncError {
+    const { directory, group } = this.#config.storage;
+    const file = keyFile(directory);
+    const readers = group === '' ? 'the group of the file' : `the group ${group}`;
+    const message = `This user has no API key: it is in ${file}, which ${readers} may read. Nothing was taken.`;
+    return new TillsyncError('unauthorized', message, {
+      hint: `Run it as a member, or: ${sameCommandWithSudo()}`,
+    });
   }
 
   #unanswered(tried: readonly string[]): TillsyncError {

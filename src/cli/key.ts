@@ -1,5 +1,5 @@
-import { randomBytes } from 'node:crypto';
-import { loadSetup } from '../config/config.ts';
+import { type ConfigOptions, readConfig } from '../config/config.ts';
+import { keyFile, newKey, storedKey } from '../config/key-file.ts';
 import { CREDSTORE, credentialFile, readCredential, serviceOf, writeCredential } from '../config/secrets.ts';
 import { DEFAULT_CONFIG_FILE } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
@@ -9,17 +9,17 @@ import { command, type MakeCommand, type Opt, sourceOf, withDefault, withService
 import { table, when } from './table.ts';
 
 const NAME = 'local-api-key';
-const KEY_BYTES = 24;
 
 const own = command({
-  description: 'Make the key that the status page and the local API ask for',
+  description: 'Replace the key that the status page and the local API ask for',
   examples: ['key', 'key --show', 'key --config /etc/tillsync/second.toml'],
   options: {
-    '--show': 'show the key that is there, and make none',
+    '--show': 'show the key in use, and make none',
     '--new': 'make another one in place of the one that is there',
     '--credstore <directory>': withDefault('where systemd looks for credentials', CREDSTORE),
   },
-  async run({ cli, options }) {
+  async run(call) {
+    const { cli, options } = call;
     const configFile = options.config ?? (cli.env.TILLSYNC_CONFIG || DEFAULT_CONFIG_FILE);
     const service = serviceOf(configFile);
     if (service === undefined) {
@@ -34,6 +34,8 @@ const own = command({
     if (options.show) {
       if (there !== undefined)
         return { json: { key: there, file, made: false, restart }, text: `${there}\n` };
+      const stored = apiKeyOf(sourceOf(call));
+      if (stored !== undefined) return { json: { ...stored, made: false, restart }, text: `${stored.key}\n` };
       throw new TillsyncError('not-found', `There is no key in ${file}, or this user may not read it.`, {
         hint: `Make one with: sudo tillsync key${again}`,
       });
@@ -49,16 +51,12 @@ const own = command({
       json: { key: made, file, made: true, restart },
       text: `${made}\n`,
       below:
-        `The key is in ${file}. From the next start of tillsync on, it is asked of everybody:\n` +
+        `The key is in ${file}. From the next start of tillsync on, it replaces the key of the storage directory:\n` +
         `  ${restart}\n` +
         'The page asks for it once; a program sends it as "x-api-key: KEY" or "Authorization: Bearer KEY".\n',
     };
   },
 });
-
-function newKey(): string {
-  return randomBytes(KEY_BYTES).toString('base64url');
-}
 
 const NAME_OF_KEY = /^[a-z][a-z0-9-]{0,39}$/;
 const MAY: Opt<Right[]> = {
@@ -74,6 +72,14 @@ Rights:
   screen  read what the status page shows, and /metrics; without orders, no telephone, e-mail or address
   decide  retry, drop and release changes; try alarms and hooks
 `;
+
+/** Returns the key that the first start made, with its file; undefined if this user may not read it. */
+function apiKeyOf(source: ConfigOptions): { key: string; file: string } | undefined {
+  const read = readConfig(source);
+  const directory = 'config' in read ? read.config.storage.directory : undefined;
+  const key = directory === undefined ? undefined : storedKey(directory);
+  return directory === undefined || key === undefined ? undefined : { key, file: keyFile(directory) };
+}
 
 function rightsOf(text: string): Right[] {
   const words = text.split(',').map((word) => word.trim());
@@ -97,14 +103,6 @@ const add = command({
       throw new TillsyncError('usage', `${name} is no name of a key. Nothing was made.`, {
         hint: 'Use up to 40 small letters, digits and "-", and begin with a letter, as in till-1.',
       });
-    }
-    const { secrets, unseen } = loadSetup(sourceOf(call));
-    if (secrets.localApiKey === undefined && unseen.length === 0) {
-      throw new TillsyncError(
-        'conflict',
-        'No key is asked of anybody yet, so a named one would limit nobody. Nothing was made.',
-        { hint: 'First make the key of all rights, and restart: {tillsync} key' },
-      );
     }
     return withServices(call, async ({ services: { state }, note }) => {
       const key = newKey();

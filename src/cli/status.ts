@@ -1,14 +1,15 @@
 import { shopName } from '../app/installation.ts';
 import type { holdBackStates, ReadOnlyServices, storedVerdict } from '../app/read-only-services.ts';
-import { configWarnings } from '../config/config.ts';
+import { configWarnings, readSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { authReport } from './auth.ts';
 import type { Cli } from './cli.ts';
-import { command, type Result, spokenFaults, withReaders } from './command.ts';
+import { command, type Result, sourceOf, spokenFaults, withReaders } from './command.ts';
 import { speaker } from './speech.ts';
+import { statusPageOf } from './status-page.ts';
 import { type StatusReport, statusText } from './status-text.ts';
 
 const WATCH_EVERY_MS = 2000;
@@ -24,6 +25,8 @@ export const status = command({
     if (options.json && options.watch) {
       throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
     }
+    const setup = readSetup(sourceOf(call));
+    const key = 'secrets' in setup ? setup.secrets.localApiKey : undefined;
     const shown = withReaders(call, async (readers, config): Promise<Result> => {
       const { storedVerdict: judge, holdBackStates: heldBack } = await import('../app/read-only-services.ts');
       const say = speaker(config, clock);
@@ -31,7 +34,12 @@ export const status = command({
       for (;;) {
         const report = await whenFree(clock, look, undefined, signal);
         const above = configWarnings(config).map((warning) => `${say(`Warning: ${warning}`)}\n`);
-        if (!options.watch) return { json: report, text: statusText(report, say), above: above.join('') };
+        if (!options.watch) {
+          // Only for who can read the key: on a screen that others watch, it is not shown.
+          const page = key === undefined ? null : statusPageOf(config, key);
+          const link = page === null ? '' : `${say(`Status page: ${page}`)}\n`;
+          return { json: report, text: statusText(report, say) + link, above: above.join('') };
+        }
         stdout.write((stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report, say));
         await clock.sleep(WATCH_EVERY_MS, signal);
         if (signal.aborted) return {};

@@ -2,6 +2,7 @@ import { isIPv4 } from 'node:net';
 import { resolve } from 'node:path';
 import type { z } from 'zod';
 import type { Config } from './config-type.ts';
+import { storedKey } from './key-file.ts';
 import { branchName, isBranch } from './roles.ts';
 import { type ConfigKey, type FILE, KEYS, keyAt } from './schema.ts';
 import { readSecrets, type Secrets, serviceOf } from './secrets.ts';
@@ -237,13 +238,13 @@ export function readSetup(options: ConfigOptions): SetupResult {
   if ('faults' in read || 'faults' in handed) return { file, faults };
   const { config } = read;
   const { secrets, unseen } = handed;
-  const open = [config.local, ...config.local.others].find(({ host }) => !isLoopback(host));
-  if (secrets.localApiKey === undefined && unseen.length === 0 && open) {
-    const found = `${open.host}, and no local-api-key`;
-    const allowed = 'a loopback address, or a local-api-key among the secrets, which `{tillsync} key` makes';
-    return { file, faults: [{ origin: file, key: 'local.listen', found, allowed }] };
-  }
-  return { file, config, secrets, unseen };
+  return { file, config, secrets: withStoredKey(secrets, config), unseen };
+}
+
+/** Adds the API key of the storage directory, if this user may read it and no other key is handed in. */
+export function withStoredKey(secrets: Secrets, { storage }: Pick<Config, 'storage'>): Secrets {
+  const localApiKey = secrets.localApiKey ?? storedKey(storage.directory);
+  return localApiKey === undefined ? secrets : { ...secrets, localApiKey };
 }
 
 export function hookNames({ hooks }: Pick<Config, 'hooks'>): string[] {

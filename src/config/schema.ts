@@ -365,7 +365,7 @@ export const FILE = z.object({
     listen: key(
       value.listenList,
       '127.0.0.1:8788',
-      'One address, or a list such as ["127.0.0.1:8788", "192.168.1.5:8788"]. Off the loopback address a local-api-key is required, which `sudo tillsync key` makes; where there is one, it is asked of everybody.',
+      'One address, or a list such as ["127.0.0.1:8788", "192.168.1.5:8788"]. Every request needs the API key, from this machine too.',
     ),
     socket: key(
       value.optionalSocketPath,

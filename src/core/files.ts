@@ -7,6 +7,7 @@ import {
   fstatSync,
   fsyncSync,
   lchownSync,
+  linkSync,
   lstatSync,
   mkdirSync,
   openSync,
@@ -178,6 +179,34 @@ export function replaceSecret(path: string, secret: string): void {
   } finally {
     rmSync(part, { force: true });
   }
+}
+
+/** Mode of a secret that a group may read. */
+export const GROUP_READS = 0o640;
+
+/**
+ * Writes a secret as a whole, or not at all, into a file that its group can read. Returns false and changes nothing if
+ * the path exists already. Throws the system's error, or `config-invalid` if the group cannot be set.
+ */
+export function createSecret(path: string, secret: string, gid: number | undefined): boolean {
+  const part = `${path}.${randomBytes(4).toString('hex')}.part`;
+  const file = openSync(part, 'wx', 0o600);
+  try {
+    writeFileSync(file, `${secret}\n`);
+    if (gid !== undefined) giveOpenToGroup(gid, file, path);
+    fchmodSync(file, GROUP_READS);
+    fsyncSync(file);
+    // Unlike a rename, a link never replaces the file of another process that starts at the same time.
+    linkSync(part, path);
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false;
+    throw error;
+  } finally {
+    closeSync(file);
+    rmSync(part, { force: true });
+  }
+  withDirectory(dirname(path), 0, fsyncSync);
+  return true;
 }
 
 function ownerOf(directory: string): { uid: number; gid: number } {

@@ -49,18 +49,6 @@ export function hostOf(header: string | undefined): string {
 
 const FORWARDED_HEADERS = ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip', 'via'] as const;
 
-/**
- * Whether a program on this machine sent the request and addressed this machine. False if a proxy forwarded the
- * request, or if a web page whose host name was made to resolve to 127.0.0.1 sent it.
- */
-export function isFromThisMachine(request: FastifyRequest): boolean {
-  return (
-    isLoopbackName(request.socket.remoteAddress ?? '') &&
-    isLoopbackName(hostOf(request.headers.host)) &&
-    !isPassedOn(request)
-  );
-}
-
 /** Whether the request has a header of a proxy that forwarded it. */
 export function isPassedOn(request: FastifyRequest): boolean {
   return FORWARDED_HEADERS.some((name) => request.headers[name] !== undefined);

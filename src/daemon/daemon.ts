@@ -17,6 +17,7 @@ import {
 import { markRunning, ownSocket, storagePaths } from '../app/storage.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
+import { ensureKey, keyFile, storedKey } from '../config/key-file.ts';
 import { isBranch } from '../config/roles.ts';
 import { isSetUp } from '../config/source.ts';
 import { asTillsyncError, formatCommands } from '../core/errors.ts';
@@ -61,21 +62,23 @@ export function startDaemon(options: DaemonOptions): Promise<Daemon> {
   return buildOrRelease(options.log, (releasers) => build(options, releasers));
 }
 
-async function build(options: DaemonOptions, releasers: Releasers): Promise<Daemon> {
-  const { config, clock, log } = options;
+async function build(given: DaemonOptions, releasers: Releasers): Promise<Daemon> {
+  const { config, clock, log } = given;
   const version = programVersion();
   const counters = new Counters();
-  const rescued = await rescue(options);
-  const services = await openServices({ ...options, counters });
+  const rescued = await rescue(given);
+  const services = await openServices({ ...given, counters });
   releasers.push('storage', () => services.close());
   keepUnwrittenAlarms(services, log);
   if (rescued !== undefined) services.mirror.health.note('mirror.damaged', formatCommands(rescued));
+  const { apiKey, ...keyAt } = mainKey(given);
+  const options = { ...given, secrets: { ...given.secrets, localApiKey: apiKey } };
   releasers.push(
     'mark',
     await markRunning({ leases: services.state.leases, directory: config.storage.directory, clock, log }),
   );
   const { wrongKeys, onWrongKey } = keyWatch(counters, options);
-  const access = accessTo(options, services, onWrongKey);
+  const access: AccessOptions = { apiKey, ...keyAt, namedKeys: services.state.apiKeys, onWrongKey };
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
   /** Returns false while no call can succeed until a person brings new tokens. */
@@ -88,7 +91,6 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const local = createLocalServer({
     ...config.local,
     ...socketsOf(config),
-    hasKey: access.apiKey !== undefined,
     ...{ clock, log },
     plugins: [
       healthRoutes({
@@ -221,12 +223,18 @@ function damagedMirrorLoop(
   };
 }
 
-function accessTo(
-  { secrets }: DaemonOptions,
-  { state }: Services,
-  onWrongKey: WrongKeyListener,
-): AccessOptions {
-  return { apiKey: secrets.localApiKey, namedKeys: state.apiKeys, onWrongKey };
+/** Returns the main API key: the one that was handed in, else that of the storage directory with its file. */
+function mainKey({
+  config: { storage },
+  secrets: { localApiKey: handedIn },
+  onSecret,
+  log,
+}: DaemonOptions): Pick<AccessOptions, 'keyFile'> & { apiKey: string } {
+  const { directory, group } = storage;
+  if (handedIn !== undefined && handedIn !== storedKey(directory)) return { apiKey: handedIn };
+  const apiKey = ensureKey(directory, group, log);
+  onSecret?.(apiKey);
+  return { apiKey, keyFile: keyFile(directory) };
 }
 
 function tellRunning(

@@ -2,6 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Releasers } from '../app/services.ts';
+import { ensureKey, pageLink, storedKey } from '../config/key-file.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { silentLog } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
@@ -90,12 +91,12 @@ export async function runBranchesDemo(
     });
     releasers.push('sandbox', () => sandbox.close());
     const hub = await startHub(options, { directory, program, names, sandbox, releasers });
-    onEvent?.(`the hub, with the board of its branches: ${hub.daemon.localUrl}/`);
+    onEvent?.(`the hub, with the board of its branches: ${pageOf(hub.daemon)}`);
     const branches: DemoBranch[] = [];
     for (const name of names) {
       const branch = await startBranch(options, { directory, name, hub, releasers });
       branches.push(branch);
-      onEvent?.(`branch ${name.externalId} has joined: ${branch.daemon.localUrl}/`);
+      onEvent?.(`branch ${name.externalId} has joined: ${pageOf(branch.daemon)}`);
     }
     const hasProducts = ({ daemon }: DemoBranch) =>
       daemon.services.stores.read(({ catalogQueries }) => catalogQueries.counts().products) > 0;
@@ -177,8 +178,13 @@ async function startBranch(
   const daemon = await startDaemon({ config, secrets, clock, random, log });
   releasers.push(branch, () => daemon.stop());
   // The POS gets no `onEvent`, because texts about counter sales would hide the orders that the demo shows.
-  const pos = new DemoPos({ localUrl: () => daemon.localUrl, branch: name, clock, random });
+  const key = ensureKey(directory, config.storage.group, silentLog);
+  const pos = new DemoPos({ localUrl: () => daemon.localUrl, key, branch: name, clock, random });
   return { ...name, daemon, pos, line };
+}
+
+function pageOf({ localUrl, services }: Daemon): string {
+  return pageLink(localUrl, storedKey(services.config.storage.directory));
 }
 
 async function watch(

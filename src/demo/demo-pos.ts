@@ -16,6 +16,8 @@ const FIRST_BRANCH: PosBranch = { subsidiaryId: 'sub-1', externalId: 'B1' };
 interface DemoPosOptions {
   /** Address of the local API; read before each call, because a restart may change it. */
   localUrl: () => string;
+  /** API key, which a POS of the group reads from the storage directory. */
+  key: string;
   /** Branch of the POS; the demo's first branch if left out. */
   branch?: PosBranch;
   clock: Clock;
@@ -132,12 +134,13 @@ export class DemoPos {
   }
 
   async #get<T>(path: string): Promise<T> {
-    const answer = await fetch(this.#options.localUrl() + path);
+    const headers = { 'x-api-key': this.#options.key };
+    const answer = await fetch(this.#options.localUrl() + path, { headers });
     return (await answer.json()) as T;
   }
 
   async #post(path: string, body: unknown): Promise<void> {
-    const headers = { 'content-type': 'application/json' };
+    const headers = { 'content-type': 'application/json', 'x-api-key': this.#options.key };
     const call = { method: 'POST', headers, body: JSON.stringify(body) };
     const answer = await fetch(this.#options.localUrl() + path, call);
     const text = await answer.text();

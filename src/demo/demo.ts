@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { ensureKey, pageLink } from '../config/key-file.ts';
 import { type Log, silentLog } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { type Daemon, startDaemon } from '../daemon/daemon.ts';
@@ -86,10 +87,11 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   const secrets = { refreshToken, webhookSecrets: ['demo-webhook-secret'] };
   const start = () => startDaemon({ config, secrets, clock, random, log: options.log ?? silentLog });
   let daemon = await start();
-  options.onEvent?.(`see it on the status page: ${daemon.localUrl}/`);
+  const key = ensureKey(directory, config.storage.group, silentLog);
+  options.onEvent?.(`see it on the status page: ${pageLink(daemon.localUrl, key)}`);
   try {
     const localUrl = () => daemon.localUrl;
-    const pos = new DemoPos({ localUrl, clock, random, onEvent: (text) => options.onEvent?.(text) });
+    const pos = new DemoPos({ localUrl, key, clock, random, onEvent: (text) => options.onEvent?.(text) });
     const traffic = playTraffic(options, sandbox, ends.signal);
     const trading = pos.trade(ends.signal);
     const watching = watch(options, sandbox, () => daemon, ends.signal);

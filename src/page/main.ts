@@ -17,6 +17,7 @@ const LANGUAGE = 'tillsync.language';
 const narrow = matchMedia('(max-width: 40rem)');
 const root = document.getElementById('page') ?? document.body;
 root.replaceChildren();
+keepKeyOfLink();
 const remembered = localStorage.getItem(LANGUAGE);
 const language = chooseLanguage([...(remembered === null ? [] : [remembered]), ...navigator.languages]);
 
@@ -47,11 +48,7 @@ const store = new Store(
     syncDialog(state);
   },
 );
-const api = new Api(keptKey(), (key, forGood) => {
-  sessionStorage.removeItem(KEY);
-  localStorage.removeItem(KEY);
-  if (key !== null) (forGood ? localStorage : sessionStorage).setItem(KEY, key);
-});
+const api = new Api(keptKey(), keepKey);
 const caller = new Caller(store, (orderId) => actions.showOrder(orderId), watch);
 const actions: Actions = pageActions({
   api,
@@ -74,6 +71,29 @@ const live = new Live({
   },
   onBoard: () => caller.call(),
 });
+
+// A link that is opened in a tab which shows the page already changes the fragment alone.
+addEventListener('hashchange', () => {
+  if (keepKeyOfLink()) location.reload();
+});
+
+function keepKey(key: string | null, forGood: boolean): void {
+  sessionStorage.removeItem(KEY);
+  localStorage.removeItem(KEY);
+  if (key !== null) (forGood ? localStorage : sessionStorage).setItem(KEY, key);
+}
+
+/**
+ * Keeps the API key of a link such as `/#key=KEY` for this browser, and removes it from the address bar and the history.
+ * Returns whether there was one.
+ */
+function keepKeyOfLink(): boolean {
+  const key = new URLSearchParams(location.hash.slice(1)).get('key') ?? '';
+  if (key === '') return false;
+  keepKey(key, true);
+  history.replaceState(null, '', location.pathname + location.search);
+  return true;
+}
 
 /**
  * Returns the API key that is stored for this tab, else the one that is stored for this browser; null if there is none.

@@ -17,6 +17,7 @@ import type { Acceptance } from '../../src/outbox/intake/intake.ts';
 import type { OutboxFilter } from '../../src/outbox/sending/outbox-queries.ts';
 import type { Stores } from '../../src/outbox/sending/repositories.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
+import { API_KEY, sendingKey } from '../support/api-key.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { sampleOrder } from './api-samples.ts';
 
@@ -30,7 +31,9 @@ export interface ApiAnswer {
 
 export interface ApiRigOptions {
   host?: string;
+  /** Main API key. If it is left out, the rig's requests send the key of all tests. */
   apiKey?: string;
+  keyFile?: string;
   namedKeys?: AccessOptions['namedKeys'];
   onWrongKey?: (from: string) => void;
   changesMaxBytes?: number;
@@ -109,6 +112,7 @@ export async function openApi(options: ApiRigOptions = {}) {
   const limits = { endpointIntervalMs: 1, ordersIntervalMs: 1, windowMs: 1 };
   const plugin = localApi({
     ...options,
+    apiKey: options.apiKey ?? API_KEY,
     services: {
       config: {
         platform: { baseUrl: 'http://platform.test' },
@@ -159,13 +163,13 @@ export async function openApi(options: ApiRigOptions = {}) {
     others,
     groupSocket,
     ownSocket,
-    hasKey: apiKey !== undefined,
     clock,
     log: silentLog,
     plugins: [plugin],
   });
   const { port } = await server.listen();
-  const dispatcher = new Agent();
+  const agent = new Agent();
+  const dispatcher = apiKey === undefined ? agent.compose(sendingKey) : agent;
   const url = `http://127.0.0.1:${port}`;
   const call = async (
     path: string,
@@ -219,7 +223,7 @@ export async function openApi(options: ApiRigOptions = {}) {
     post: (path: string, body: unknown, headers = {}) => call(path, { method: 'POST', body, headers }),
     async close() {
       await server.close();
-      await dispatcher.destroy();
+      await agent.destroy();
     },
   };
 }

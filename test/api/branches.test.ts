@@ -16,6 +16,7 @@ import { Counters } from '../../src/health/counters.ts';
 import { exposition } from '../../src/health/metrics-format.ts';
 import { type Chain, openChain } from '../link/chain-rig.ts';
 import { product } from '../outbox/outbox-fixture.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { NO_RECEIVERS } from '../support/no-receivers.ts';
 import { ROOT } from '../support/workplace.ts';
 
@@ -23,6 +24,7 @@ import { ROOT } from '../support/workplace.ts';
 async function serve(services: Services, clock: Clock): Promise<(path: string) => Promise<Response>> {
   const api = localApi({
     services,
+    apiKey: API_KEY,
     changes: new ChangeSignal(),
     version: '1.2.3',
     receivers: NO_RECEIVERS,

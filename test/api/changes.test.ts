@@ -4,6 +4,7 @@ import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { changesAnswer } from '../../src/api/change-schemas.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { settle } from '../support/fake-clock.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
 
@@ -224,7 +225,7 @@ describe('handing changes over', () => {
     const sent = how === 'announced' ? body : `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
     const text = await raw(
       port,
-      `POST /v1/stock HTTP/1.1\r\nHost: ${new URL(url).host}\r\nConnection: close\r\nContent-Type: application/json\r\n${head}\r\n\r\n${sent}`,
+      `POST /v1/stock HTTP/1.1\r\nHost: ${new URL(url).host}\r\nConnection: close\r\nContent-Type: application/json\r\nX-Api-Key: ${API_KEY}\r\n${head}\r\n\r\n${sent}`,
     );
     expect(text).toMatch(/^HTTP\/1\.1 413 /);
     expect(text).toMatch(/More than [\d.]+ MiB came in one request\. Nothing was taken\./);
@@ -235,7 +236,7 @@ describe('handing changes over', () => {
     const { port, state, post } = await open();
     const socket = connect(port, '127.0.0.1');
     socket.write(
-      'POST /v1/stock HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n[{"externalId":"A","qty":1},',
+      `POST /v1/stock HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nX-Api-Key: ${API_KEY}\r\nContent-Length: 999\r\n\r\n[{"externalId":"A","qty":1},`,
     );
     await settle(20);
     socket.destroy();
@@ -249,7 +250,7 @@ describe('handing changes over', () => {
     const slow = Array.from({ length: 8 }, () => connect(port, '127.0.0.1'));
     for (const socket of slow) {
       socket.write(
-        'POST /v1/stock HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n[',
+        `POST /v1/stock HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nx-api-key: ${API_KEY}\r\ncontent-length: 99\r\n\r\n[`,
       );
     }
     await settle(20);

@@ -1,6 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { settle } from '../support/fake-clock.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
 import { sampleOrder } from './api-samples.ts';
@@ -28,7 +29,7 @@ async function follow(query = '', headers: Record<string, string> = {}) {
     reader.closed = true;
   });
   socket.on('error', () => {});
-  const lines = Object.entries({ accept: 'text/event-stream', ...headers }).map(
+  const lines = Object.entries({ accept: 'text/event-stream', 'x-api-key': API_KEY, ...headers }).map(
     ([name, value]) => `${name}: ${value}\r\n`,
   );
   socket.write(`GET /v1/orders${query} HTTP/1.1\r\nHost: 127.0.0.1\r\n${lines.join('')}\r\n`);

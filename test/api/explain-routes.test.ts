@@ -13,12 +13,13 @@ import { keyDigest, type Right } from '../../src/db/api-keys.ts';
 import { inSpanish } from '../../src/health/speech.ts';
 import { openChain } from '../link/chain-rig.ts';
 import { product } from '../outbox/outbox-fixture.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { NO_RECEIVERS } from '../support/no-receivers.ts';
 
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5], 'sub-2': ['A', 7] } }]);
 
 /** Serves the local API of one store. In these tests, each API key is named after its right. */
-async function serve(services: Services, clock: Clock, access: AccessOptions = {}) {
+async function serve(services: Services, clock: Clock, access: AccessOptions = { apiKey: API_KEY }) {
   const plugin = localApi({
     ...access,
     ...{

@@ -6,7 +6,7 @@ import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { Agent, request } from 'undici';
+import { Agent, type Dispatcher, request } from 'undici';
 import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import type { AccessOptions } from '../../src/api/access.ts';
 import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
@@ -36,6 +36,7 @@ import { PosLife } from '../../src/outbox/intake/pos-signs.ts';
 import { OutboxService } from '../../src/outbox/sending/outbox.ts';
 import { MirrorStores } from '../../src/outbox/sending/repositories.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
+import { API_KEY, sendingKey } from '../support/api-key.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { NO_RECEIVERS } from '../support/no-receivers.ts';
@@ -50,7 +51,7 @@ let mirror: Mirror;
 let stores: MirrorStores;
 let services: LocalApiOptions['services'];
 let server: LocalServer;
-let dispatcher: Agent;
+let dispatcher: Dispatcher;
 let url: string;
 
 beforeEach(async () => {
@@ -85,8 +86,8 @@ beforeEach(async () => {
     state: { ledger: { waits: () => [] } },
     platform: { tokens: { describe: () => describeTokens(null, null, 0) } },
   } as unknown as LocalApiOptions['services'];
-  server = serverWith({});
-  dispatcher = new Agent();
+  server = serverWith({ apiKey: API_KEY });
+  dispatcher = new Agent().compose(sendingKey);
   url = (await server.listen()).url;
 });
 
@@ -163,17 +164,19 @@ async function keepProducts(count: number): Promise<void> {
 it('notes of a change and of a decision by which connection they came', async () => {
   const { body } = await call('/stock', [{ sku: '1', subsidiaryId: 'sub-1', qty: 3 }]);
   const [{ changeId }] = body.results as [{ changeId: number }];
-  expect((await call(`/outbox/${changeId}`)).body).toMatchObject({ change: { origin: 'http 127.0.0.1' } });
+  expect((await call(`/outbox/${changeId}`)).body).toMatchObject({
+    change: { origin: 'http 127.0.0.1, with the key' },
+  });
   expect((await call(`/outbox/${changeId}/discard`, {})).status).toBe(200);
   expect(rows('SELECT who, action, subject FROM _audit')).toEqual([
-    { who: 'http 127.0.0.1', action: 'outbox.discard', subject: `change ${changeId}` },
+    { who: 'http 127.0.0.1, with the key', action: 'outbox.discard', subject: `change ${changeId}` },
   ]);
   // What the sender calls its file does not look like what tillsync says of the connection.
   const fileQuery = new URLSearchParams({ file: 'out/with the key' });
   const named = await call(`/stock?${fileQuery}`, [{ sku: '1', subsidiaryId: 'sub-1', qty: 4 }]);
   const [second] = named.body.results as [{ changeId: number }];
   expect((await call(`/outbox/${second.changeId}`)).body).toMatchObject({
-    change: { origin: 'http 127.0.0.1, file with the key' },
+    change: { origin: 'http 127.0.0.1, with the key, file with the key' },
   });
 });
 

@@ -5,6 +5,7 @@ import { createLocalServer } from '../../src/api/server.ts';
 import { metricsRoutes } from '../../src/api/status-routes.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { Counter, exposition, gauge, Histogram } from '../../src/health/metrics-format.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 type LocalServer = ReturnType<typeof createLocalServer>;
@@ -48,7 +49,7 @@ describe('GET /metrics', () => {
   let server: LocalServer | undefined;
   afterEach(() => server?.close());
 
-  async function serve(apiKey?: string): Promise<string> {
+  async function serve(apiKey = API_KEY): Promise<string> {
     const plugins = [metricsRoutes({ apiKey }, async () => [calls()])];
     server = createLocalServer({
       host: '127.0.0.1',
@@ -75,7 +76,7 @@ describe('GET /metrics', () => {
     const url = await serve('key-1');
     // A request through a proxy did not come from this machine.
     const from = { 'x-forwarded-for': '192.0.2.7' };
-    expect((await fetch(url, { headers: from })).status).toBe(401);
+    expect((await fetch(url, { headers: { ...from, 'x-api-key': '' } })).status).toBe(401);
     expect((await fetch(url, { headers: { ...from, authorization: 'Bearer wrong' } })).status).toBe(401);
     expect((await fetch(url, { headers: { ...from, authorization: 'Bearer key-1' } })).status).toBe(200);
   });

@@ -5,6 +5,7 @@ import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { PosLife } from '../../src/outbox/intake/pos-signs.ts';
 import { OutboxService } from '../../src/outbox/sending/outbox.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { NO_RECEIVERS } from '../support/no-receivers.ts';
 import { openBenchStores } from './bench-stores.ts';
 
@@ -58,7 +59,7 @@ const server = createLocalServer({
         state: { ledger: { waits: () => [] } },
         platform: { tokens: { describe: () => ({}) as never } },
       } as unknown as LocalApiOptions['services'],
-      apiKey: undefined,
+      apiKey: API_KEY,
       changes: new ChangeSignal(),
       version: '0',
       clock: systemClock,

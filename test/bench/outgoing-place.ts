@@ -4,6 +4,7 @@ import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import { PUBLISHED_LIMITS } from '../../src/demo/sandbox-platform.ts';
 import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { createHttpTransport, type Transport } from '../../src/platform/transport.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 
@@ -58,7 +59,7 @@ export async function openOutgoingPlace(options: {
       orders: { ...place.config.orders, poll: '0 0 1 1 *' },
       guard: GUARDS_OFF,
     },
-    secrets: { refreshToken: place.refreshToken, webhookSecrets: [SECRET] },
+    secrets: { refreshToken: place.refreshToken, webhookSecrets: [SECRET], localApiKey: API_KEY },
     clock: systemClock,
     random: seededRandom(options.seed),
     log: silentLog,

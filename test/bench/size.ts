@@ -6,6 +6,7 @@ import { thisTarget } from '../../config/package/target.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { startDaemon } from '../../src/daemon/daemon.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { openWorkplace, ROOT, SECRET } from '../support/workplace.ts';
 import { type BenchOptions, type BenchResult, leftOut } from './bench-result.ts';
@@ -27,7 +28,7 @@ async function measureFirstPaint({ progress }: BenchOptions): Promise<BenchResul
   progress('the page in Chromium');
   const place = await openWorkplace(7);
   const { config, refreshToken } = place;
-  const secrets = { refreshToken, webhookSecrets: [SECRET] };
+  const secrets = { refreshToken, webhookSecrets: [SECRET], localApiKey: API_KEY };
   const parts = { config, secrets, clock: systemClock, random: seededRandom(1), log: silentLog };
   const daemon = await startDaemon(parts);
   try {

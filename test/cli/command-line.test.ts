@@ -110,15 +110,6 @@ describe('a right configuration', () => {
     expect(doctor.stdout).toContain('in clear text');
     expect(doctor.code).toBe(3);
   });
-
-  test('needs a key for a local address that others can reach', async () => {
-    const env = { ...OF_A_STORE, TILLSYNC_LOCAL_LISTEN: '0.0.0.0:8788' };
-    const without = await invoke(['config', 'check'], { env });
-    expect(without.code).toBe(2);
-    expect(without.stderr).toContain('local.listen: found 0.0.0.0, and no local-api-key');
-    const withKey = await invoke(['config', 'check'], { env: { ...env, TILLSYNC_LOCAL_API_KEY: 'k-1' } });
-    expect(withKey.code).toBe(0);
-  });
 });
 
 describe('usage', () => {

@@ -128,6 +128,7 @@ test("doctor of a stopped company does not take another one's port for its own",
         loopsAlive: () => [],
         notReady: () => [],
         storage: '/var/lib/tillsync',
+        apiKey: 'key-of-the-first-company',
       }),
     ],
   });

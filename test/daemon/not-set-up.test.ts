@@ -13,6 +13,7 @@ import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import { systemHolders } from '../../src/db/lease.ts';
 import type { Transport } from '../../src/platform/transport.ts';
 import { invoke } from '../cli/invoke.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { hastyClock } from '../support/hasty-clock.ts';
 import { until } from '../support/workplace.ts';
@@ -45,7 +46,11 @@ async function start(name: string, baseUrl?: string) {
     },
     close: async () => {},
   };
-  const env = { TILLSYNC_CONFIG: file, TILLSYNC_REFRESH_TOKEN: 'token-of-the-new-platform' };
+  const env = {
+    TILLSYNC_CONFIG: file,
+    TILLSYNC_REFRESH_TOKEN: 'token-of-the-new-platform',
+    TILLSYNC_LOCAL_API_KEY: API_KEY,
+  };
   const daemon = await startDaemon({
     ...loadSetup({ env }),
     transport,

@@ -58,6 +58,6 @@ it('DemoPos says what the local API answered to a hand-over that it refused', as
     server.close();
   });
   const localUrl = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const pos = new DemoPos({ localUrl, clock: new FakeClock(), random: seededRandom(1) });
+  const pos = new DemoPos({ localUrl, key: 'k', clock: new FakeClock(), random: seededRandom(1) });
   await expect(pos.close()).rejects.toThrow('The local API answered 500: the disk is full');
 });

@@ -9,6 +9,7 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { startDaemon } from '../../src/daemon/daemon.ts';
 import { watchdogLoop } from '../../src/daemon/service.ts';
 import { createHttpTransport } from '../../src/platform/transport.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { hastyClock } from '../support/hasty-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
@@ -164,7 +165,7 @@ describe('the sign of life for the service manager', () => {
     let isStuck = false;
     const daemon = await startDaemon({
       config: { ...place.config, orders: { ...place.config.orders, poll: '* * * * *' } },
-      secrets: { refreshToken, accessToken: token, webhookSecrets: [SECRET] },
+      secrets: { refreshToken, accessToken: token, webhookSecrets: [SECRET], localApiKey: API_KEY },
       clock,
       random: seededRandom(3),
       log: silentLog,

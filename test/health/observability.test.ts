@@ -6,6 +6,7 @@ import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 import { Counters } from '../../src/health/counters.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { openWorkplace, QUICK_LIMITS, ROOT, SECRET, until, type Workplace } from '../support/workplace.ts';
 
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
@@ -49,7 +50,7 @@ beforeAll(async () => {
   const demo = demoConfig({ baseUrl: place.sandbox.url, directory: place.storage, webhookPort: port });
   // Polls are switched off after the first one, so that the next order comes by a callback.
   const config = { ...demo, orders: { ...demo.orders, poll: '0 0 1 1 *' }, limits: QUICK_LIMITS };
-  const secrets = { refreshToken: place.refreshToken, webhookSecrets: [SECRET] };
+  const secrets = { refreshToken: place.refreshToken, webhookSecrets: [SECRET], localApiKey: API_KEY };
   daemon = await startDaemon({ config, secrets, clock: systemClock, random: systemRandom, log: silentLog });
   await until('the daemon has polled and swept', async () => {
     await look();

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import type { PlatformLimits } from '../../src/platform/platform.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { hastyClock } from '../support/hasty-clock.ts';
 import { limitMs } from '../support/shared-config.ts';
@@ -29,7 +30,7 @@ async function open(products: number, haste = 30): Promise<void> {
   const guard = { ...config.guard, zeroItemsMax: 0, zeroShareMax: 0, priceFactorMax: 0 };
   daemon = await startDaemon({
     config: { ...config, guard, orders: { ...config.orders, poll: '*/2 * * * *' } },
-    secrets: { refreshToken, webhookSecrets: [SECRET] },
+    secrets: { refreshToken, webhookSecrets: [SECRET], localApiKey: API_KEY },
     clock,
     random: seededRandom(SEED),
     log: silentLog,

@@ -17,7 +17,7 @@ export const limitMs = (quietMs: number): number => Math.round(quietMs * Number(
 export const shared = {
   // Node itself loads the tests, as it loads the program, because Vite's runner takes a third more CPU time.
   experimental: { viteModuleRunner: false, nodeLoader: false },
-  setupFiles: [`${import.meta.dirname}/seed.ts`],
+  setupFiles: ['seed.ts', 'api-key.ts'].map((name) => `${import.meta.dirname}/${name}`),
   reporters: ['default', new FullRunReporter()],
 };
 

@@ -15,6 +15,7 @@ import type { Transport, TransportAnswer } from '../../src/platform/transport.ts
 import { createSandbox, type SandboxCore } from '../../src/sandbox/sandbox.ts';
 import type { SandboxOptions } from '../../src/sandbox/shop.ts';
 import { sandboxTransport } from '../platform/rig.ts';
+import { API_KEY } from './api-key.ts';
 import { FakeClock, seededRandom, untilIdle } from './fake-clock.ts';
 import { freshMirror, freshState } from './fresh-mirror.ts';
 import { inboxHere } from './inbox-here.ts';
@@ -144,7 +145,7 @@ export function storeRig({
     const direct = sandboxTransport(sandbox, clock);
     return {
       config: settings,
-      secrets: { refreshToken, webhookSecrets: [SECRET], ...secrets },
+      secrets: { refreshToken, webhookSecrets: [SECRET], localApiKey: API_KEY, ...secrets },
       clock: ownClock,
       lookEveryMs,
       openInbox: inboxProcess ? undefined : inboxHere,

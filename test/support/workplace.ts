@@ -11,6 +11,7 @@ import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import type { SandboxServerOptions } from '../../src/sandbox/shop.ts';
+import { API_KEY } from './api-key.ts';
 import { COMPILED_CODE } from './compiled-code.ts';
 import { seededRandom } from './fake-clock.ts';
 import { freePort } from './free-port.ts';
@@ -95,6 +96,7 @@ export async function openWorkplace(
     TILLSYNC_CONFIG: configFile,
     TILLSYNC_REFRESH_TOKEN: refreshToken,
     TILLSYNC_WEBHOOK_SECRET: SECRET,
+    TILLSYNC_LOCAL_API_KEY: API_KEY,
   };
   const running = new Set<ChildProcess>();
   const mirrorRows = () => {

@@ -14,6 +14,7 @@ import { readTokenInput } from '../auth.ts';
 import { type Cli, printable } from '../cli.ts';
 import { type CommonOptions, command, ofChain, parsed, type Result, type Values } from '../command.ts';
 import { phraseText } from '../phrase-text.ts';
+import { statusPageOf } from '../status-page.ts';
 import { fields } from '../table.ts';
 import { Interview, type Step, setCallback, stepsOf } from './interview.ts';
 import {
@@ -24,7 +25,7 @@ import {
   setTimeZone,
   unitsOf,
 } from './machine.ts';
-import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } from './set-up.ts';
+import { type AtWork, branchName, type Check, SetUp, workLines } from './set-up.ts';
 import { stopped, Terminal } from './terminal.ts';
 
 /**

@@ -1,15 +1,19 @@
-import { actAsStorageUser } from '../../app/installation.ts';
+import { actAsStorageUser, asRoot } from '../../app/installation.ts';
 import type { Services } from '../../app/services.ts';
 import { RUNNING } from '../../app/storage.ts';
+import { readSetup } from '../../config/config.ts';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
 import type { ConfigDraft } from '../../config/edit.ts';
+import { ensureKey } from '../../config/key-file.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { formatCommands, hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
+import { silentLog } from '../../core/log.ts';
 import type { SigningKey } from '../../db/signing-keys.ts';
 import type { Wait } from '../../platform/platform.ts';
 import { authReport } from '../auth.ts';
 import { type Cli, EXIT, type ExitCode, printable } from '../cli.ts';
 import { Progress } from '../progress.ts';
+import { statusPageOf } from '../status-page.ts';
 import {
   commandsFor,
   isInstalled,
@@ -37,24 +41,19 @@ export interface AtWork {
   service: { unit: string; started: boolean } | null;
   /** Address of the status page for a browser on this machine; null while its port is unknown. */
   statusPage: string | null;
+  /** The same address with the API key. It is shown to the person, and `--json` leaves it out. */
+  readonly pageLink: () => string | null;
   /** Next steps for the person, in order. */
   next: readonly string[];
 }
 
-export function workLines({ service, statusPage, next }: AtWork): string[] {
+export function workLines({ service, pageLink, next }: AtWork): string[] {
+  const link = pageLink();
   return [
     ...(service?.started ? [`${service.unit} is running, and starts with the machine.`] : []),
-    ...(statusPage === null ? [] : [`Status page: ${statusPage}`]),
+    ...(link === null ? [] : [`Status page: ${link}`]),
     ...(next.length === 0 ? [] : ['Next:', ...next.map((step) => `  ${step}`)]),
   ];
-}
-
-/** Returns the status page's address for a browser on this machine; null while its port is unknown. */
-export function statusPageOf({ local: { host, port } }: Config): string | null {
-  if (port === 0) return null;
-  const isAny = host === '0.0.0.0' || host === '::';
-  const name = isAny ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
-  return `http://${name}:${port}/`;
 }
 
 interface SetUpOptions {
@@ -253,7 +252,17 @@ export class SetUp {
     moved: boolean;
     mayStart: boolean;
   }): Promise<AtWork> {
-    return { ...(await this.#startService(how)), statusPage: statusPageOf(this.draft.config()) };
+    const config = this.draft.config();
+    const { directory, group } = config.storage;
+    // Made here at the latest, so that the page can be opened as soon as the service runs.
+    ensureKey(directory, group, silentLog);
+    const setup = asRoot(() => readSetup({ file: this.draft.file, env: this.#options.cli.env }));
+    const key = 'secrets' in setup ? setup.secrets.localApiKey : undefined;
+    return {
+      ...(await this.#startService(how)),
+      statusPage: statusPageOf(config),
+      pageLink: () => statusPageOf(config, key),
+    };
   }
 
   async #startService({

@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type Database from 'better-sqlite3';
 import { asRoot } from '../../app/installation.ts';
+import { keyFile } from '../../config/key-file.ts';
 import {
   CREDSTORE,
   credentialFile,
@@ -244,6 +245,7 @@ export function knownSecrets(options: {
       add(secret);
     }
   }
+  add(contentOf(keyFile(dirname(statePath))));
   const overrides = Object.entries(env).filter(([name]) => name.startsWith('TILLSYNC_'));
   const configured = [contentOf(configFile), ...overrides.map(([, value]) => value)];
   for (const text of configured) straySecrets(text ?? '').forEach(add);

@@ -4,7 +4,13 @@ import { resolve } from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { programVersion, type ServiceView, viewOfService } from '../../app/installation.ts';
-import { type ConfigOptions, configWarnings, hookNames, readConfig } from '../../config/config.ts';
+import {
+  type ConfigOptions,
+  configWarnings,
+  hookNames,
+  readConfig,
+  withStoredKey,
+} from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
 import { readSecrets, type Secrets, serviceOf } from '../../config/secrets.ts';
 import { type ConfigFault, describeFault, isSetUp } from '../../config/source.ts';
@@ -239,11 +245,12 @@ export function readDoctorSetup(options: ConfigOptions): DoctorSetup {
   const config = readConfig(options);
   const hooks = 'config' in config ? hookNames(config.config) : [];
   const secrets = readSecrets(options.env, serviceOf(resolve(config.file)), hooks);
+  const handedIn = 'secrets' in secrets ? secrets.secrets : NO_SECRETS;
   const view = viewOfService(config.file);
   return {
     file: config.file,
     config: 'config' in config ? config.config : undefined,
-    secrets: 'secrets' in secrets ? secrets.secrets : NO_SECRETS,
+    secrets: 'config' in config ? withStoredKey(handedIn, config.config) : handedIn,
     faults: [
       ...[config, secrets].flatMap((result) => ('faults' in result ? result.faults : [])),
       ...(view?.faults ?? []),

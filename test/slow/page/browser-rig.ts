@@ -2,10 +2,12 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { pageLink } from '../../../src/config/key-file.ts';
 import { silentLog } from '../../../src/core/log.ts';
 import { systemClock } from '../../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
 import { InProcessServer } from '../../link/in-process.ts';
+import { API_KEY } from '../../support/api-key.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { limitMs } from '../../support/shared-config.ts';
 import { MAIN, NODE, openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
@@ -44,6 +46,7 @@ export interface PageStore {
 }
 
 export interface PageStoreOptions {
+  /** Main API key. If it is left out, `url` has that of all tests, so that the page does not ask for it. */
   localApiKey?: string;
   host?: string;
   accessTokenLifetimeMs?: number;
@@ -57,7 +60,7 @@ export interface PageStoreOptions {
 }
 
 export async function openStore(options: PageStoreOptions = {}): Promise<PageStore> {
-  const { localApiKey, host, accessTokenLifetimeMs, name, currency, branches, branch } = options;
+  const { localApiKey = API_KEY, host, accessTokenLifetimeMs, name, currency, branches, branch } = options;
   const place = await openWorkplace(7, accessTokenLifetimeMs === undefined ? {} : { accessTokenLifetimeMs });
   const { refreshToken } = place;
   const { hub, local } = place.config;
@@ -75,10 +78,11 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
   // An in-process server stands in for nats-server, so that the tests do not need a running one.
   const server = new InProcessServer();
   const link = { ...(branches && { hub: server.hub() }), ...(branch && { branch: server.branch(branch) }) };
+  const localUrl = `http://127.0.0.1:${local.port}`;
   const secrets = {
     refreshToken,
     webhookSecrets: [SECRET],
-    ...(localApiKey === undefined ? {} : { localApiKey }),
+    localApiKey,
   };
   const start = () =>
     startDaemon({
@@ -96,7 +100,7 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
       if (!daemon) throw new Error('the daemon is stopped');
       return daemon;
     },
-    url: `http://127.0.0.1:${local.port}`,
+    url: options.localApiKey === undefined ? pageLink(localUrl, API_KEY) : localUrl,
     async post(path, body) {
       const answer = await fetch(`http://127.0.0.1:${local.port}/v1${path}`, {
         method: 'POST',

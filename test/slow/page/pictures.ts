@@ -4,6 +4,7 @@ import path from 'node:path';
 import type { BrowserContextOptions } from 'playwright-core';
 import { systemClock } from '../../../src/core/system-clock.ts';
 import { DemoPos } from '../../../src/demo/demo-pos.ts';
+import { API_KEY } from '../../support/api-key.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { ROOT, until } from '../../support/workplace.ts';
 import { letFare } from './branch-board.ts';
@@ -85,7 +86,7 @@ async function fill({ place, daemon }: PageStore): Promise<void> {
       () => place.mirrorRows().length === control.orders().length,
     );
   }
-  const pos = new DemoPos({ localUrl: () => daemon.localUrl, clock: systemClock, random });
+  const pos = new DemoPos({ localUrl: () => daemon.localUrl, key: API_KEY, clock: systemClock, random });
   await pos.trade(AbortSignal.timeout(TRADE_MS));
   await pos.close();
 }

@@ -8,6 +8,7 @@ import type { Holders } from '../../../src/db/lease.ts';
 import { demoConfig } from '../../../src/demo/sandbox-platform.ts';
 import { createSandbox, type SandboxCore } from '../../../src/sandbox/sandbox.ts';
 import type { WebhookTransport } from '../../../src/sandbox/webhook.ts';
+import { API_KEY } from '../../support/api-key.ts';
 import { Network } from './network.ts';
 import { chanceFor, type Profile } from './profile.ts';
 import { Stillness } from './stillness.ts';
@@ -110,7 +111,7 @@ export class SimulatedStore {
         catalog: { ...demo.catalog, pageSize },
         limits,
       },
-      secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET] },
+      secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET], localApiKey: API_KEY },
       clock: this.clock,
       random: this.#chance,
       log: silentLog,
