@@ -190,6 +190,7 @@ export const ASKED_KEYS = [
   'orders.timezone',
   'shop.language',
   'local.listen',
+  'local.socket',
   'retention.personal_data',
   'backup.recipient',
 ] as const;

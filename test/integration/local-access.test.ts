@@ -123,8 +123,8 @@ describe.skipIf(!canChangeUser)('the local API with a key', () => {
     expect(curl(stranger, ...STOCK, ...byPort('/v1/stock'))).toBe(401);
     expect(curl(pos, ...STOCK, ...bySocket('/v1/stock'))).toBe(200);
     await until('it arrived', () => place.sandbox.control.stockOf(1001, 'sub-1') === 17);
-    const health = await fetch(`${daemon.localUrl}/healthz`);
-    expect([health.status, await health.json()]).toEqual([200, { status: 'ok' }]);
+    const health = await fetch(`${daemon.localUrl}/healthz`, { headers: { 'x-api-key': '' } });
+    expect([health.status, await health.json()]).toEqual([200, { status: 'ok', storage: place.storage }]);
 
     // A command beside the daemon has no key and uses the socket.
     delete place.env.TILLSYNC_LOCAL_API_KEY;

@@ -1,5 +1,6 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { chmodSync, chownSync, existsSync, readdirSync, statSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { networkInterfaces } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openWorkplace, ROOT, until, type Workplace } from '../support/workplace.ts';
@@ -108,6 +109,77 @@ describe.skipIf(!canChangeUser)('a POS of another Unix user that speaks only SQL
     expect(await again.end('SIGTERM')).toBe(0);
     expect(pos('mirror.db', orders).length).toBe(1);
     expect(control.violations()).toEqual([]);
+  });
+
+  it('has the key, the socket and the files, of which another user and another machine have none', async () => {
+    delete place.env.TILLSYNC_LOCAL_API_KEY;
+    const network = Object.values(networkInterfaces())
+      .flat()
+      .find((each) => each?.family === 'IPv4' && !each.internal)?.address;
+    const run = path.join(place.directory, 'run');
+    mkdirSync(run);
+    chownSync(run, DAEMON, DAEMON);
+    const socket = path.join(run, 'api.sock');
+    place.env.TILLSYNC_LOCAL_SOCKET = socket;
+    const port = place.config.local.port;
+    if (network) place.env.TILLSYNC_LOCAL_LISTEN = `["127.0.0.1:${port}","${network}:${port}"]`;
+    const daemon = await place.run(...AS_DAEMON);
+    const inbox = path.join(place.storage, 'inbox', 'inbox.db');
+    await until('the inbox is there', () => existsSync(inbox));
+    const keyFile = path.join(place.storage, 'api-key');
+    const { mode, uid, gid } = statSync(keyFile);
+    expect([(mode & 0o7777).toString(8), uid, gid]).toEqual(['640', DAEMON, SHARED_GROUP]);
+    const key = readFileSync(keyFile, 'utf8').trim();
+    // Through standard input, for a command line is seen by every user.
+    const curl = (who: { uid: number; gid: number }, words: string[], header = '') => {
+      const all = ['-s', '-o', '/dev/null', '-w', '%{http_code}', '-m', '5', '-K', '-', ...words];
+      return Number(spawnSync('curl', all, { ...who, encoding: 'utf8', cwd: '/', input: header }).stdout);
+    };
+    const withKey = `header = "x-api-key: ${key}"`;
+    const opens = (who: { uid: number; gid: number }, file: string) =>
+      spawnSync('head', ['-c1', file], { ...who, cwd: '/' }).status === 0;
+    const ofGroup = { uid: POS, gid: SHARED_GROUP };
+    const other = { uid: 61_004, gid: 61_004 };
+    for (const [who, isOfGroup] of [
+      [ofGroup, true],
+      [other, false],
+    ] as const) {
+      for (const file of [path.join(place.storage, 'mirror.db'), inbox, keyFile]) {
+        expect(opens(who, file), `${who.uid} ${file}`).toBe(isOfGroup);
+      }
+      const bySocket = ['--unix-socket', socket, 'http://localhost/v1/orders'];
+      expect(curl(who, bySocket), `${who.uid} by the socket`).toBe(isOfGroup ? 200 : 0);
+      for (const host of ['127.0.0.1', ...(network ? [network] : [])]) {
+        const at = (route: string) => [`http://${host}:${port}${route}`];
+        for (const route of ['/v1/orders', '/v1/status', '/v1/openapi.json', '/metrics']) {
+          expect(curl(who, at(route)), route).toBe(401);
+          expect(curl(who, at(route), withKey), route).toBe(200);
+        }
+        for (const route of ['/', '/healthz', '/readyz']) expect(curl(who, at(route)), route).toBe(200);
+      }
+    }
+    expect(
+      await (await fetch(`${daemon.localUrl}/healthz`, { headers: { 'x-api-key': '' } })).json(),
+    ).toEqual({
+      status: 'ok',
+      storage: place.storage,
+    });
+    const refused = await fetch(`${daemon.localUrl}/v1/orders`, { headers: { 'x-api-key': 'x' } });
+    expect(await refused.text()).toContain(`It is in ${keyFile}.`);
+    // Root's command reads the key, and prints the page's address with it.
+    expect((await place.command('status')).stdout).toContain(`/#key=${key}\n`);
+    for (const words of [
+      ['audit', '--json'],
+      ['doctor', '--offline', '--json'],
+      ['status', '--json'],
+    ]) {
+      expect((await place.command(...words)).stdout, words.join(' ')).not.toContain(key);
+    }
+    expect(daemon.log()).not.toContain(key);
+    expect(await daemon.end('SIGTERM')).toBe(0);
+    const again = await place.run(...AS_DAEMON);
+    expect(curl(other, [`${again.localUrl}/v1/orders`], withKey)).toBe(200);
+    await again.end('SIGTERM');
   });
 
   it('cannot lead the daemon to a file of its own by a link', async () => {

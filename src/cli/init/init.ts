@@ -19,6 +19,7 @@ import { fields } from '../table.ts';
 import { Interview, type Step, setCallback, stepsOf } from './interview.ts';
 import {
   freePortsBeside,
+  isInstalled,
   machineLanguage,
   machineTimeZone,
   refuseUnwritable,
@@ -102,6 +103,7 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   const groupBefore = String(draft.value('storage.group'));
   applyOptions(draft, options, cli.env);
   await chooseFreePorts(draft, options);
+  await openGroupSocket(draft, cli.env);
   checkGroup(String(draft.value('storage.group')));
   const storage = String(draft.value('storage.directory'));
   refuseUnwritable(path.dirname(draft.file), storage);
@@ -182,6 +184,13 @@ async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promis
   const free = await freePortsBeside(draft.file, webhook, local);
   if (options.webhookListen === undefined) draft.set('webhook.listen', `127.0.0.1:${free.webhook}`);
   if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${free.local}`);
+}
+
+/** Gives the group of the POS a socket, for which the service's unit makes the directory. */
+async function openGroupSocket(draft: ConfigDraft, env: Cli['env']): Promise<void> {
+  const service = unitsOf(draft.file);
+  if (!draft.isNew || service === undefined || !(await isInstalled(service, env))) return;
+  draft.set('local.socket', `/run/${service.unit.replace(/\.service$/, '')}/api.sock`);
 }
 
 /** Warns of environment variables that override keys of the file here, because the service does not have them. */
