@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { externalIdOf } from './catalog-samples.ts';
 import { onCore } from './http-load.ts';
+import '../support/api-key.ts';
 
 /** Number of changes per request. All requests together stay below a branch's maximum of waiting changes. */
 const PER_REQUEST = 2_500;

@@ -9,6 +9,7 @@ import { keepSigningKey } from '../support/signing-key.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchEntry, benchOrder } from './mirror-samples.ts';
 import { inherited, outputOf, packagedProgram, startNode, stopChild } from './packaged-program.ts';
+import '../support/api-key.ts';
 
 export const expectedSeconds = { quick: 20, full: 90 };
 

@@ -5,6 +5,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const DAEMON = 61_011;
@@ -101,7 +102,7 @@ function start(
     cwd: home,
     uid: POS,
     gid: SHARED_GROUP,
-    env: { PATH: process.env.PATH ?? '', HOME: home, LANG: 'C.UTF-8', ...tillEnv },
+    env: { PATH: process.env.PATH ?? '', HOME: home, LANG: 'C.UTF-8', TILL_KEY: API_KEY, ...tillEnv },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let [stdout, stderr] = ['', ''];

@@ -11,6 +11,7 @@ import { externalIdOf } from '../catalog-samples.ts';
 import { benchEntry } from '../mirror-samples.ts';
 import { startServer } from '../server-process.ts';
 import { type CpuMeasure, cpuOf, ownCpu, type Sides } from './measure.ts';
+import '../../support/api-key.ts';
 
 const PRODUCTS = 1_000;
 /** Number of rows that tillsync copies from the inbox at once. */

@@ -48,7 +48,8 @@ static class PostStock {
     static Answer Post(string url, Item[] items) {
         var request = (HttpWebRequest)WebRequest.Create(url);
         request.Method = "POST";
-        request.ContentType = "application/json";        // From another machine also: Authorization: Bearer KEY
+        request.ContentType = "application/json";
+        request.Headers["X-Api-Key"] = Environment.GetEnvironmentVariable("TILL_KEY");
         request.Timeout = 30000;
         WebResponse response;
         try {

@@ -22,7 +22,8 @@ begin
   end;
   Client := TFPHTTPClient.Create(nil);
   Client.IOTimeout := 30000;
-  Client.AddHeader('Content-Type', 'application/json');  // From another machine also: Authorization: Bearer KEY
+  Client.AddHeader('Content-Type', 'application/json');
+  Client.AddHeader('X-Api-Key', GetEnvironmentVariable('TILL_KEY'));
   Client.RequestBody := TStringStream.Create(Counts.AsJSON);
   Received := TStringStream.Create('');
   try

@@ -8,7 +8,7 @@ foreach (array_slice($argv, 2) as $word) {
 }
 $answer = @file_get_contents("$url/v1/stock", false, stream_context_create(['http' => [
     'method' => 'POST',
-    'header' => 'Content-Type: application/json',        // From another machine also: Authorization: Bearer KEY
+    'header' => ['Content-Type: application/json', 'X-Api-Key: ' . getenv('TILL_KEY')],
     'content' => json_encode($items),
     'timeout' => 30,
     'ignore_errors' => true,                             // The body of a 4xx says what is wrong.
