@@ -71,7 +71,7 @@ async function open() {
   store = await openStore({ name: 'Corner shop' });
   opened = await openPage(browser, store.url);
   ({ page } = opened);
-  await page.context().grantPermissions(['notifications'], { origin: store.url });
+  await page.context().grantPermissions(['notifications'], { origin: new URL(store.url).origin });
   await page.addInitScript(listen);
   await page.reload();
   await page.locator('.verdict-green').waitFor();

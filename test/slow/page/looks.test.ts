@@ -160,7 +160,9 @@ async function explained(store: PageStore): Promise<void> {
   await until('the order has changed', has('picker-pending'));
   await store.post('/orders/ack', [order.internalOrderId]);
   const catalogue = async () => {
-    const answer = await fetch(`${store.url}/v1/products?sku=1001`, { headers: { connection: 'close' } });
+    const answer = await fetch(`${new URL(store.url).origin}/v1/products?sku=1001`, {
+      headers: { connection: 'close' },
+    });
     return ((await answer.json()) as { products: unknown[] }).products.length > 0;
   };
   await until('the catalogue is read', catalogue);
