@@ -158,7 +158,7 @@ export function replaceText({ path, text, nowMs, owner, judge }: Replacement): R
       renameSync(copy, keptAt);
     }
     renameSync(part, target);
-    withDirectory(dirname(target), 0, fsyncSync);
+    syncDirectory(dirname(target));
     return { changed: true, keptAt };
   } finally {
     for (const left of [part, copy]) rmSync(left, { force: true });
@@ -175,7 +175,7 @@ export function replaceSecret(path: string, secret: string): void {
   try {
     writeDurably(part, `${secret}\n`, { mode: 0o600, uid: process.geteuid?.() ?? -1, gid: -1 });
     renameSync(part, path);
-    withDirectory(dirname(path), 0, fsyncSync);
+    syncDirectory(dirname(path));
   } finally {
     rmSync(part, { force: true });
   }
@@ -185,12 +185,12 @@ export function replaceSecret(path: string, secret: string): void {
 export const GROUP_READS = 0o640;
 
 /**
- * Writes a secret as a whole, or not at all, into a file that its group can read. Returns false and changes nothing if
- * the path exists already. Throws the system's error, or `config-invalid` if the group cannot be set.
+ * Writes a secret as a whole, or not at all, into a new file that its group can read. Changes nothing if the path
+ * exists already. Throws the system's error, or `config-invalid` if the group cannot be set.
  */
-export function createSecret(path: string, secret: string, gid: number | undefined): boolean {
+export function createSecret(path: string, secret: string, gid: number | undefined): void {
   const part = `${path}.${randomBytes(4).toString('hex')}.part`;
-  const file = openSync(part, 'wx', 0o600);
+  const file = openSync(part, 'wx+', 0o600);
   try {
     writeFileSync(file, `${secret}\n`);
     if (gid !== undefined) giveOpenToGroup(gid, file, path);
@@ -199,14 +199,16 @@ export function createSecret(path: string, secret: string, gid: number | undefin
     // Unlike a rename, a link never replaces the file of another process that starts at the same time.
     linkSync(part, path);
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false;
-    throw error;
+    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
   } finally {
     closeSync(file);
     rmSync(part, { force: true });
   }
-  withDirectory(dirname(path), 0, fsyncSync);
-  return true;
+}
+
+/** Waits until the names in a directory outlast a power cut. */
+export function syncDirectory(path: string): void {
+  withDirectory(path, 0, fsyncSync);
 }
 
 function ownerOf(directory: string): { uid: number; gid: number } {

@@ -17,7 +17,7 @@ import {
 import { markRunning, ownSocket, storagePaths } from '../app/storage.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
-import { ensureKey, keyFile, storedKey } from '../config/key-file.ts';
+import { mainKey } from '../config/key-file.ts';
 import { isBranch } from '../config/roles.ts';
 import { isSetUp } from '../config/source.ts';
 import { asTillsyncError, formatCommands } from '../core/errors.ts';
@@ -71,7 +71,8 @@ async function build(given: DaemonOptions, releasers: Releasers): Promise<Daemon
   releasers.push('storage', () => services.close());
   keepUnwrittenAlarms(services, log);
   if (rescued !== undefined) services.mirror.health.note('mirror.damaged', formatCommands(rescued));
-  const { apiKey, ...keyAt } = mainKey(given);
+  const { apiKey, ...keyAt } = mainKey(config.storage, given.secrets.localApiKey, log);
+  given.onSecret?.(apiKey);
   const options = { ...given, secrets: { ...given.secrets, localApiKey: apiKey } };
   releasers.push(
     'mark',
@@ -221,20 +222,6 @@ function damagedMirrorLoop(
     run: (signal, beat) =>
       repeat({ act: look, everyMs: DAMAGED_LOOK_EVERY_MS, onError, clock, beat }, signal),
   };
-}
-
-/** Returns the main API key: the one that was handed in, else that of the storage directory with its file. */
-function mainKey({
-  config: { storage },
-  secrets: { localApiKey: handedIn },
-  onSecret,
-  log,
-}: DaemonOptions): Pick<AccessOptions, 'keyFile'> & { apiKey: string } {
-  const { directory, group } = storage;
-  if (handedIn !== undefined && handedIn !== storedKey(directory)) return { apiKey: handedIn };
-  const apiKey = ensureKey(directory, group, log);
-  onSecret?.(apiKey);
-  return { apiKey, keyFile: keyFile(directory) };
 }
 
 function tellRunning(

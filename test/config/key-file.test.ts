@@ -12,7 +12,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ensureKey, keyFile, pageLink, storedKey } from '../../src/config/key-file.ts';
+import { ensureKey, keyFault, keyFile, mainKey, pageLink, storedKey } from '../../src/config/key-file.ts';
 import { silentLog } from '../../src/core/log.ts';
 
 let directory: string;
@@ -60,6 +60,19 @@ it.each<[string, () => void]>([
     expect.objectContaining({ code: 'config-invalid', message: expect.stringContaining(`but it ${why}`) }),
   );
   expect(storedKey(directory)).toBeUndefined();
+  expect(keyFault(directory)).toContain(why);
+});
+
+it('is made only if no other key is configured, and is not accepted beside one', () => {
+  const store = { directory, group: '' };
+  expect(mainKey(store, 'configured', silentLog)).toEqual({ apiKey: 'configured' });
+  expect(readdirSync(directory)).toEqual([]);
+  const made = mainKey(store, undefined, silentLog);
+  expect(made).toEqual({ apiKey: storedKey(directory), keyFile: file });
+  // The configuration that was read has the key of the file.
+  expect(mainKey(store, made.apiKey, silentLog)).toEqual(made);
+  expect(mainKey(store, 'configured', silentLog)).toEqual({ apiKey: 'configured' });
+  expect(storedKey(directory)).toBe(made.apiKey);
 });
 
 it('stands behind # in the address of the page', () => {

@@ -1,5 +1,14 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -176,10 +185,31 @@ describe.skipIf(!canChangeUser)('a POS of another Unix user that speaks only SQL
       expect((await place.command(...words)).stdout, words.join(' ')).not.toContain(key);
     }
     expect(daemon.log()).not.toContain(key);
+    const bundle = path.join(place.directory, 'bundle.tar.gz');
+    expect((await place.command('bundle', bundle)).code).toBe(0);
+    const bundled = execFileSync('tar', ['-xzOf', bundle], { encoding: 'latin1', maxBuffer: 2 ** 28 });
+    expect(bundled).toContain('"storage"');
+    expect(bundled).not.toContain(key);
+    const files = readdirSync(place.storage, { recursive: true, withFileTypes: true });
+    const having = files.filter(
+      (each) => each.isFile() && readFileSync(path.join(each.parentPath, each.name)).includes(key),
+    );
+    expect(having.map(({ name }) => name)).toEqual(['api-key']);
     expect(await daemon.end('SIGTERM')).toBe(0);
     const again = await place.run(...AS_DAEMON);
     expect(curl(other, [`${again.localUrl}/v1/orders`], withKey)).toBe(200);
     await again.end('SIGTERM');
+    // A file that the daemon cannot read, or that has no key, ends the start with the command that helps.
+    chmodSync(keyFile, 0);
+    await expect(place.run(...AS_DAEMON)).rejects.toThrow(
+      `but it cannot be read by the user of tillsync.\nDelete it; the next start makes another one: sudo rm ${keyFile}\n`,
+    );
+    writeFileSync(keyFile, '');
+    chmodSync(keyFile, 0o640);
+    await expect(place.run(...AS_DAEMON)).rejects.toThrow('but it has no key in one line');
+    expect((await place.command('doctor', '--offline', '--only', 'storage.files')).stdout).toContain(
+      `sudo rm ${keyFile}`,
+    );
   });
 
   it('cannot lead the daemon to a file of its own by a link', async () => {

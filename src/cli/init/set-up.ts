@@ -4,7 +4,7 @@ import { RUNNING } from '../../app/storage.ts';
 import { readSetup } from '../../config/config.ts';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
 import type { ConfigDraft } from '../../config/edit.ts';
-import { ensureKey } from '../../config/key-file.ts';
+import { mainKey } from '../../config/key-file.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { formatCommands, hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
 import { silentLog } from '../../core/log.ts';
@@ -253,11 +253,10 @@ export class SetUp {
     mayStart: boolean;
   }): Promise<AtWork> {
     const config = this.draft.config();
-    const { directory, group } = config.storage;
-    // Made here at the latest, so that the page can be opened as soon as the service runs.
-    ensureKey(directory, group, silentLog);
     const setup = asRoot(() => readSetup({ file: this.draft.file, env: this.#options.cli.env }));
-    const key = 'secrets' in setup ? setup.secrets.localApiKey : undefined;
+    const given = 'secrets' in setup ? setup.secrets.localApiKey : undefined;
+    // Made here at the latest, so that the page can be opened as soon as the service runs.
+    const { apiKey: key } = mainKey(config.storage, given, silentLog);
     return {
       ...(await this.#startService(how)),
       statusPage: statusPageOf(config),

@@ -1,6 +1,7 @@
 import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { storedKey } from '../../../src/config/key-file.ts';
 import { systemClock } from '../../../src/core/system-clock.ts';
 import type { Random } from '../../../src/core/time.ts';
 import { httpWebhookTransport } from '../../../src/sandbox/webhook.ts';
@@ -68,6 +69,8 @@ export class CrashStore {
   /** Time of each kill, by the number of the daemon's run (`gate.life`). */
   readonly #killedMs = new Map<number, number>();
   #pos: PosProcess | undefined;
+  /** API key of the last daemon that was ready. */
+  #apiKey: string | undefined;
   #lockOuts = 0;
   #life: DaemonLife | undefined;
   isUpgraded: boolean;
@@ -96,8 +99,10 @@ export class CrashStore {
     const oldOrders = options.isOld ? writeOldFiles(storage) : [];
     this.#power = options.power && openPowerLoss({ directory, root: storage, ...options.power });
     this.#power?.adopt();
+    // The daemon makes its key itself, so that kills and power cuts come meanwhile.
+    const { TILLSYNC_LOCAL_API_KEY: _, ...env } = place.env;
     this.#env = {
-      ...place.env,
+      ...env,
       TILLSYNC_PLATFORM_BASE_URL: services.gateUrl,
       TILLSYNC_GUARD_PRICE_FACTOR_MAX: '0',
       TILLSYNC_OUTBOX_LINGER: '50ms',
@@ -107,6 +112,7 @@ export class CrashStore {
     this.#load = new StoreLoad({
       control: sandbox.control,
       localUrl: `http://${config.local.host}:${config.local.port}`,
+      apiKey: () => storedKey(storage),
       handedOver: this.handedOver,
       insert: () => this.#pos?.insert ?? (async (rows) => insertRows(this.#inbox, rows)),
       random: this.#random,
@@ -246,13 +252,21 @@ export class CrashStore {
     this.isUpgraded ||= isUpgraded;
     all.push(...faults, ...this.#ofThePlatform());
     this.hasRun ||= life.runs;
-    if (life.runs) all.push(...modeFaults(this.place.storage));
+    if (life.runs) all.push(...modeFaults(this.place.storage), ...this.#keyFaults());
     const rotation = this.#gate.lastRotation;
     const lockedOut = rotation !== undefined && refreshToken !== this.#gate.refreshToken;
     if (lockedOut && !isInWindow(rotation, this.#gate.life, life.killedMs ?? 0)) {
       all.push('the stored refresh token is dead, and nobody was killed while it was exchanged');
     }
     return { all, lockedOut };
+  }
+
+  /** Returns a fault if a daemon that was ready has another API key than those before, or none. */
+  #keyFaults(): string[] {
+    const stored = storedKey(this.place.storage);
+    const before = this.#apiKey ?? stored;
+    this.#apiKey = stored;
+    return stored !== undefined && stored === before ? [] : [`the API key was ${before} and is ${stored}`];
   }
 
   #ofThePlatform(): string[] {

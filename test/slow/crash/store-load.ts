@@ -8,6 +8,8 @@ import type { InsertRows } from './pos-inbox.ts';
 export interface StoreLoadOptions {
   control: SandboxControl;
   localUrl: string;
+  /** Returns the API key that the daemon made; undefined before that. */
+  apiKey: () => string | undefined;
   handedOver: SubmittedChange;
   insert: () => InsertRows;
   random: Random;
@@ -131,7 +133,7 @@ export class StoreLoad {
     try {
       const answer = await request(this.#o.localUrl + path, {
         method: 'POST',
-        headers: { 'content-type': 'application/json' },
+        headers: { 'content-type': 'application/json', 'x-api-key': this.#o.apiKey() ?? '' },
         body: JSON.stringify(body),
         dispatcher: this.#agent,
       });
