@@ -12,7 +12,7 @@ import { openMirror } from '../../src/app/mirror.ts';
 import { openState } from '../../src/app/state.ts';
 import { storagePaths } from '../../src/app/storage.ts';
 import { fileProblems, type SeenFile } from '../../src/support/doctor/file-modes.ts';
-import { databaseOutcome } from '../../src/support/doctor/files.ts';
+import { databaseOutcome, filesOutcome } from '../../src/support/doctor/files.ts';
 import { apiOutcome, serviceOutcome, versionOutcome } from '../../src/support/doctor/machine.ts';
 import { mendMirrorFiles, readersOutcome } from '../../src/support/doctor/mirror-files.ts';
 import { parseUnit, type ServiceUnit } from '../../src/support/doctor/unit.ts';
@@ -36,6 +36,7 @@ describe('files', () => {
     file('state', 0o600),
     file('inbox-directory', 0o2770),
     file('inbox', 0o660, 9),
+    file('api-key', 0o640),
   ];
 
   test('with the promised modes are right, the inbox of whichever owner', () => {
@@ -49,6 +50,9 @@ describe('files', () => {
     [file('mirror', 0o600), 'warn', 'cannot read the mirror', 'chmod 0640 /s/mirror'],
     [file('state', 0o640), 'fail', 'read the tokens', 'chmod 0600 /s/state'],
     [file('inbox', 0o640), 'warn', 'cannot hand over changes', 'chmod 0660 /s/inbox'],
+    [file('api-key', 0o644), 'fail', 'outside its group can read it', 'chmod 0640 /s/api-key'],
+    [file('api-key', 0o660), 'fail', 'its group can change it', 'chmod 0640 /s/api-key'],
+    [file('api-key', 0o600), 'warn', 'cannot read the API key', 'chmod 0640 /s/api-key'],
     [file('inbox-directory', 0o2777), 'fail', 'everybody may write', 'chmod 2770 /s/inbox-directory'],
   ])('%o is told', (seen, level, problem, remedy) => {
     expect(problems([seen])).toEqual([
@@ -66,6 +70,35 @@ describe('files', () => {
         remedy: 'sudo chown -R -h tillsync:till /s/directory',
       },
     ]);
+  });
+
+  test('with a key of another group than the directory are told, with the command that mends it', () => {
+    const key = { ...file('api-key', 0o640), gid: 8 };
+    expect(problems([file('directory', 0o2750), key])).toEqual([
+      {
+        path: '/s/api-key',
+        level: 'fail',
+        problem: expect.stringContaining('that group can read the API key'),
+        remedy: 'sudo chgrp --reference=/s/directory /s/api-key',
+      },
+    ]);
+  });
+
+  test.each([
+    ['the key in use', 'the-key\n', 'the-key', undefined, ''],
+    ['a key that another one replaces', 'the-key\n', 'configured', 'warn', 'does not accept'],
+    ['no key', '', undefined, 'fail', 'has no key in one line'],
+    ['no key, where one is configured', '', 'configured', 'warn', 'has no key in one line'],
+  ])('of the API key: %s', (_what, content, apiKey, level, problem) => {
+    const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-key-'));
+    const key = path.join(directory, 'api-key');
+    writeFileSync(key, content);
+    chmodSync(key, 0o640);
+    chmodSync(directory, 0o2750);
+    const { facts } = filesOutcome({ directory, group: '', configFile: 'x.toml', apiKey, running: false });
+    const told = { path: key, level, problem: expect.stringContaining(problem), remedy: `sudo rm ${key}` };
+    expect(facts).toMatchObject({ problems: level === undefined ? [] : [told] });
+    rmSync(directory, { recursive: true });
   });
 });
 

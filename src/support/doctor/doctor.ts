@@ -170,7 +170,11 @@ class Examination {
       // `storage.files` runs before the mirror is opened, because opening creates missing -wal and -shm files.
       'storage.disk': () => diskOutcome(directory),
       'storage.files': async () =>
-        filesOutcome({ directory, group, configFile: setup.file, running: await this.#running() }),
+        filesOutcome({
+          ...{ directory, group, configFile: setup.file },
+          apiKey: setup.secrets.localApiKey,
+          running: await this.#running(),
+        }),
       'storage.mirror': () => databaseOutcome('mirror', this.#config, clock, signal),
       'storage.state': () => databaseOutcome('state', this.#config, clock, signal),
       'storage.inbox': () => databaseOutcome('inbox', this.#config, clock, signal),

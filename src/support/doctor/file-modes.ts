@@ -1,14 +1,14 @@
 /** A file or directory of the storage directory with its attributes. */
 export interface SeenFile {
   path: string;
-  role: 'directory' | 'mirror' | 'state' | 'inbox-directory' | 'inbox' | 'log';
+  role: 'directory' | 'mirror' | 'state' | 'inbox-directory' | 'inbox' | 'api-key' | 'log';
   /** Permission bits with setgid and the like: `st_mode & 0o7777`. */
   mode: number;
   uid: number;
   gid: number;
 }
 
-interface FileProblem {
+export interface FileProblem {
   path: string;
   level: 'warn' | 'fail';
   /** The consequence, without the path. */
@@ -62,6 +62,13 @@ const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
     needed: 0o060,
     lack: POS_CANNOT_HAND_OVER,
   },
+  'api-key': {
+    mode: 0o640,
+    harmful: 0o027,
+    harm: 'users outside its group can read it, or its group can change it',
+    needed: 0o040,
+    lack: 'so a POS of another user cannot read the API key',
+  },
 };
 
 /** The user that must own the storage directory's content, by name. */
@@ -79,7 +86,17 @@ export function fileProblems(
   owner: RightOwner,
   nameOf: (uid: number) => string,
 ): FileProblem[] {
-  return [...ownerProblem(files, owner, nameOf), ...files.flatMap(modeProblem)];
+  return [...ownerProblem(files, owner, nameOf), ...files.flatMap(modeProblem), ...groupProblem(files)];
+}
+
+/** Returns a problem if other users than those of the mirror's group may read the API key. */
+function groupProblem(files: readonly SeenFile[]): FileProblem[] {
+  const directory = files.find(({ role }) => role === 'directory');
+  const key = files.find(({ role }) => role === 'api-key');
+  if (!directory || !key || key.gid === directory.gid) return [];
+  const problem = 'belongs to another group than its directory, and that group can read the API key';
+  const remedy = `sudo chgrp --reference=${directory.path} ${key.path}`;
+  return [{ path: key.path, level: 'fail', problem, remedy }];
 }
 
 function modeProblem({ path, role, mode }: SeenFile): FileProblem[] {

@@ -3,6 +3,7 @@ import { dirname } from 'node:path';
 import { groupName, namedUser, serviceUserOf, unitOf, userName } from '../../app/installation.ts';
 import { type StoragePaths, storagePaths, storageSpace } from '../../app/storage.ts';
 import type { Config } from '../../config/config-type.ts';
+import { keyFault, keyFile, storedKey } from '../../config/key-file.ts';
 import { roleOf } from '../../config/roles.ts';
 import { hasCode, whenFree } from '../../core/errors.ts';
 import type { Clock } from '../../core/time.ts';
@@ -13,7 +14,7 @@ import { FINDINGS } from '../../health/findings.ts';
 import { lookIntoInbox } from '../../outbox/intake/inbox-process.ts';
 import type { InboxHealth } from '../../outbox/intake/inbox-protocol.ts';
 import { type CheckOutcome, failed, hidden, skipped, warned, well } from './check.ts';
-import { fileProblems, octal, type RightOwner, type SeenFile } from './file-modes.ts';
+import { type FileProblem, fileProblems, octal, type RightOwner, type SeenFile } from './file-modes.ts';
 import { mendMirrorFiles, readersOutcome } from './mirror-files.ts';
 
 interface FilesOptions {
@@ -21,6 +22,8 @@ interface FilesOptions {
   /** `storage.group`; empty for the owner's group. */
   group: string;
   configFile: string;
+  /** Main API key that tillsync accepts, as far as this user can read it. */
+  apiKey: string | undefined;
   /** Whether the daemon runs; null if unknown. */
   running: boolean | null;
 }
@@ -59,9 +62,13 @@ function judge(options: FilesOptions): CheckOutcome {
     see(`${state}-shm`, 'log'),
     see(dirname(inbox), 'inbox-directory'),
     see(inbox, 'inbox'),
+    see(keyFile(directory), 'api-key'),
   ];
   const files = seen.filter((file) => file !== undefined && file !== 'hidden');
-  const problems = fileProblems(files, rightOwner(storage, options), userName);
+  const problems = [
+    ...fileProblems(files, rightOwner(storage, options), userName),
+    ...contentProblem(options),
+  ];
   const told = files.map(({ path, mode, uid }) => ({ path, mode: octal(mode), uid }));
   const facts = { directory, files: told, problems };
   if (problems.length === 0) {
@@ -72,6 +79,22 @@ function judge(options: FilesOptions): CheckOutcome {
   const say = problems.some(({ level }) => level === 'fail') ? failed : warned;
   const message = problems.map(({ path, problem }) => `${path} ${problem}.`).join(' ');
   return say(message, problems.map(({ remedy }) => remedy).join(' && '), facts);
+}
+
+/** Returns a problem if the file of the API key cannot be used, or has a key that tillsync does not accept. */
+function contentProblem({ directory, apiKey }: FilesOptions): FileProblem[] {
+  const path = keyFile(directory);
+  const remedy = `sudo rm ${path}`;
+  const fault = keyFault(directory);
+  const stored = storedKey(directory);
+  if (fault !== undefined) {
+    const level = apiKey === undefined ? 'fail' : 'warn';
+    return [{ path, level, problem: `should have the API key, but it ${fault}`, remedy }];
+  }
+  if (stored === undefined || stored === apiKey) return [];
+  const problem =
+    'has a key that tillsync does not accept, because another one is configured as local-api-key';
+  return [{ path, level: 'warn', problem, remedy }];
 }
 
 /** Returns the user of the unit that reads the configuration; without a unit, the directory's owner. */
