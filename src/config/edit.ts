@@ -236,11 +236,20 @@ export class ConfigDraft {
     return setBranches(this.#base, this.#branches);
   }
 
+  /** Returns whether the file has a value for the key. */
+  has(asked: AskedKey): boolean {
+    return this.#given(asked) !== undefined;
+  }
+
   /** Returns the value in the file, else the default. */
   value(asked: AskedKey): unknown {
-    const { section, name, schema } = keyAt(asked);
+    return this.#given(asked) ?? keyAt(asked).schema.def.defaultValue;
+  }
+
+  #given(asked: AskedKey): unknown {
+    const { section, name } = keyAt(asked);
     const table = parse(this.#base)[section];
-    return (isTable(table) ? table[name] : undefined) ?? schema.def.defaultValue;
+    return isTable(table) ? table[name] : undefined;
   }
 
   /** Sets a value. Throws `config-invalid` if it is not allowed. */

@@ -4,7 +4,7 @@ import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { isInstalled, startAnew, unitsOf } from '../../src/cli/init/machine.ts';
+import { groupSocketOf, isInstalled, startAnew, unitsOf } from '../../src/cli/init/machine.ts';
 
 const SERVICE = { unit: 'tillsync.service', socket: 'tillsync.socket' };
 
@@ -34,6 +34,15 @@ describe('the service', () => {
       false,
     );
     expect(await isInstalled(SERVICE, { PATH: '/nonexistent' })).toBe(false);
+  });
+
+  test('has a socket for the group of the POS where its unit makes the directory', async () => {
+    const { env } = systemctl('echo loaded');
+    expect(await groupSocketOf('/etc/tillsync/config.toml', env)).toBe('/run/tillsync/api.sock');
+    expect(await groupSocketOf('/etc/tillsync/shop.toml', env)).toBe('/run/tillsync@shop/api.sock');
+    expect(await groupSocketOf('/home/ana/config.toml', env)).toBeUndefined();
+    const none = systemctl('echo not-found').env;
+    expect(await groupSocketOf('/etc/tillsync/config.toml', none)).toBeUndefined();
   });
 
   test('is restarted; its socket, where callbacks wait, closes only to move', async () => {

@@ -19,7 +19,7 @@ import { fields } from '../table.ts';
 import { Interview, type Step, setCallback, stepsOf } from './interview.ts';
 import {
   freePortsBeside,
-  isInstalled,
+  groupSocketOf,
   machineLanguage,
   machineTimeZone,
   refuseUnwritable,
@@ -186,11 +186,10 @@ async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promis
   if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${free.local}`);
 }
 
-/** Gives the group of the POS a socket, for which the service's unit makes the directory. */
+/** Gives the group of the POS a socket, unless the file of an earlier set-up says otherwise. */
 async function openGroupSocket(draft: ConfigDraft, env: Cli['env']): Promise<void> {
-  const service = unitsOf(draft.file);
-  if (!draft.isNew || service === undefined || !(await isInstalled(service, env))) return;
-  draft.set('local.socket', `/run/${service.unit.replace(/\.service$/, '')}/api.sock`);
+  const socket = await groupSocketOf(draft.file, env);
+  if (socket !== undefined && (draft.isNew || !draft.has('local.socket'))) draft.set('local.socket', socket);
 }
 
 /** Warns of environment variables that override keys of the file here, because the service does not have them. */

@@ -17,7 +17,7 @@ import { type Invitation, readInvitation } from '../../link/server-config.ts';
 import { type Cli, printable } from '../cli.ts';
 import type { CommonOptions, Result } from '../command.ts';
 import { phraseText } from '../phrase-text.ts';
-import { freePortBeside, joinGroup, machineLanguage } from './machine.ts';
+import { freePortBeside, groupSocketOf, joinGroup, machineLanguage } from './machine.ts';
 import { SetUp, workLines } from './set-up.ts';
 import { askSecret } from './terminal.ts';
 
@@ -129,6 +129,7 @@ async function branchConfig(
     });
   }
   const isNew = text.trim() === '' || isSample;
+  const saysSocket = !isNew && ConfigDraft.open({ file, env: {} }).has('local.socket');
   if (isNew) {
     text = '# tillsync: configuration of one branch. Every key: docs/reference.md\n';
     const isInstance =
@@ -150,6 +151,7 @@ async function branchConfig(
     ['orders', 'timezone', options.timezone],
     ['shop', 'language', options.language ?? (isNew ? machineLanguage(env) : undefined)],
     ['local', 'listen', options.localListen],
+    ['local', 'socket', saysSocket ? undefined : await groupSocketOf(file, env)],
   ];
   for (const [section, key, value] of wanted) {
     if (value !== undefined) text = setKey(text, section, key, value);

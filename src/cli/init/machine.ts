@@ -200,6 +200,16 @@ export async function isInstalled({ unit }: Service, env: Environment): Promise<
   return text.trim() === 'loaded';
 }
 
+/**
+ * Returns the path of the socket for the group of the POS, in the directory that the service's unit makes; undefined
+ * if no installed service reads the file.
+ */
+export async function groupSocketOf(file: string, env: Environment): Promise<string | undefined> {
+  const service = unitsOf(file);
+  if (service === undefined || !(await isInstalled(service, env))) return undefined;
+  return `/run/${service.unit.replace(/\.service$/, '')}/api.sock`;
+}
+
 /** Whether the unit runs, or is about to. */
 export async function isActive({ unit }: Service, env: Environment): Promise<boolean> {
   const { text } = await execute(env, 'systemctl', 'show', '--property=ActiveState', '--value', unit);

@@ -32,13 +32,14 @@ describe.each(SYSTEMS.filter((system) => system.root))('on a clean $name without
       sed -n 's/.*"refreshToken": "\\(.*\\)".*/\\1/p' /run/platform.json |
       tillsync init --yes --token-stdin --base-url http://127.0.0.1:9100 --branch sub-1,B1 \\
         --callback-url http://127.0.0.1:8787/webhook --timezone America/Santiago`);
-    expect(said).toContain('http://127.0.0.1:8788');
+    const key = machine.run('cat /var/lib/tillsync/api-key');
+    expect(said).toContain(`Status page: http://127.0.0.1:8788/#key=${key}`);
     expect(machine.run('systemctl is-active tillsync.service')).toBe('active');
     machine.until('test "$(stat -c %U /var/lib/tillsync/state.db)" = tillsync');
     // A clean machine has no curl; the packaged Node has fetch.
     const fetched = (address: string) =>
       machine.run(
-        `/usr/lib/tillsync/node -e 'fetch("${address}").then((answer) => answer.text()).then((text) => console.log(text))'`,
+        `/usr/lib/tillsync/node -e 'fetch("${address}", { headers: { "x-api-key": "${key}" } }).then((answer) => answer.text()).then((text) => console.log(text))'`,
       );
     expect(fetched('http://127.0.0.1:8788/')).toContain('<title>tillsync</title>');
     const verdict = () => JSON.parse(fetched('http://127.0.0.1:8788/v1/status')).verdict.level;

@@ -75,7 +75,8 @@ subsidiary_id = "sub-1"
     const restoredMs = performance.now();
     machine.run('systemctl start tillsync');
     const newest = String(benchOrder(ORDERS - 1).internalOrderId);
-    const ask = `fetch("http://127.0.0.1:8788/v1/orders/${newest}").then((answer) => (answer.ok ? answer.text() : "")).then(console.log)`;
+    const key = 'require("node:fs").readFileSync("/var/lib/tillsync/api-key", "utf8").trim()';
+    const ask = `fetch("http://127.0.0.1:8788/v1/orders/${newest}", { headers: { "x-api-key": ${key} } }).then((answer) => (answer.ok ? answer.text() : "")).then(console.log)`;
     machine.until(`/usr/lib/tillsync/node -e '${ask}' | grep -q ${newest}`);
     const seconds = (fromMs: number, toMs: number) => ((toMs - fromMs) / 1_000).toFixed(1);
     const endedMs = performance.now();

@@ -204,6 +204,9 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     expect(said).toContain('tillsync@b1.service is running, and starts with the machine.');
     expect(said).toMatch(/Status page: http:\/\/127\.0\.0\.1:87(89|9\d)\//);
     expect(machine.run('stat -c %G /var/lib/tillsync@b1/mirror.db')).toBe('till');
+    expect(machine.run('stat -c "%a %G" /var/lib/tillsync@b1/api-key /run/tillsync@b1/api.sock')).toBe(
+      '640 till\n660 till',
+    );
     until('tillsync order list --json --config /etc/tillsync/b1.toml | grep -q orderId');
     const { checks } = JSON.parse(
       machine.try('tillsync doctor --json --only hub --config /etc/tillsync/b1.toml').text,

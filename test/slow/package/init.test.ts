@@ -60,6 +60,15 @@ describe('a machine on which the package was just installed', () => {
       'SQLite format 3',
     );
     expect(machine.run('systemctl is-active tillsync.service')).toBe('active');
+    // The API too: by the socket, which the set-up opened, and with the key.
+    expect(machine.run('stat -c "%a %U:%G" /var/lib/tillsync/api-key')).toBe('640 tillsync:till');
+    const status = 'http://localhost:8788/v1/status';
+    const asPos = 'runuser -u till-user --';
+    machine.run(`${asPos} curl -sf --unix-socket /run/tillsync/api.sock ${status}`);
+    machine.run(`${asPos} sh -c 'curl -sf -H "x-api-key: $(cat /var/lib/tillsync/api-key)" ${status}'`);
+    const other = 'runuser -u nobody -- curl -s -o /dev/null -w "%{http_code}"';
+    expect(machine.try(`${other} --unix-socket /run/tillsync/api.sock ${status}`).text).toBe('000');
+    expect(machine.try(`${other} ${status}`).text).toBe('401');
   });
 
   it('stores on another disk once it is told so', () => {

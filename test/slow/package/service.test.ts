@@ -23,6 +23,7 @@ interface Sent {
 }
 
 let machine: Machine;
+let said: string;
 let later: string;
 let broken: string;
 
@@ -51,7 +52,7 @@ beforeAll(async () => {
   );
   machine = await Machine.start('systemd');
   machine.run(`mkdir -m 700 -p /etc/credstore; echo ${SECRET} > /etc/credstore/tillsync.webhook-secret`);
-  machine.run(`dpkg -i ${builtPackage()}`);
+  said = machine.run(`dpkg -i ${builtPackage()}`);
 });
 
 afterAll(async () => {
@@ -83,7 +84,12 @@ const IS_ACTIVE = 'systemctl is-active -q tillsync.service';
 describe('the installed service', () => {
   it('waits for its set-up: it answers, and calls nobody', () => {
     until('curl -sf http://127.0.0.1:8788/healthz');
-    expect(machine.run('curl -sf http://127.0.0.1:8788/v1/status')).toContain('setup.missing');
+    const key = machine.run('cat /var/lib/tillsync/api-key');
+    expect(said).toContain(`\nStatus page: http://127.0.0.1:8788/#key=${key}`);
+    const status = 'http://127.0.0.1:8788/v1/status';
+    expect(machine.try(`curl -s -o /dev/null -w '%{http_code}' ${status}`).text).toBe('401');
+    expect(machine.run(`curl -sf -H 'x-api-key: ${key}' ${status}`)).toContain('setup.missing');
+    expect(machine.run('journalctl --no-pager')).not.toContain(key);
     expect(machine.run('tillsync status')).toContain('tillsync is not set up yet. Run: sudo tillsync init');
     machine.run(
       'sed "s#https://api.example.com#https://platform.invalid#" /usr/share/doc/tillsync/config.sample.toml > /etc/tillsync/config.toml; systemctl restart tillsync.service',
@@ -184,7 +190,7 @@ describe('the installed service', () => {
 
   it('keeps its files to itself and to its group', () => {
     const modes = machine.run(
-      'cd /var/lib/tillsync; stat -c "%a %U:%G %n" . inbox mirror.db mirror.db-wal mirror.db-shm state.db',
+      'cd /var/lib/tillsync; stat -c "%a %U:%G %n" . inbox mirror.db mirror.db-wal mirror.db-shm state.db api-key',
     );
     expect(modes.split('\n')).toEqual([
       '2750 tillsync:tillsync .',
@@ -193,13 +199,17 @@ describe('the installed service', () => {
       '640 tillsync:tillsync mirror.db-wal',
       '640 tillsync:tillsync mirror.db-shm',
       '600 tillsync:tillsync state.db',
+      '640 tillsync:tillsync api-key',
     ]);
     machine.run('useradd --system -G tillsync pos; useradd --system stranger');
     expect(machine.try('runuser -u pos -- head -c 15 /var/lib/tillsync/mirror.db').text).toBe(
       'SQLite format 3',
     );
+    expect(machine.try('runuser -u pos -- cat /var/lib/tillsync/api-key').text).toMatch(/^[\w-]{32}$/);
     expect(machine.try('runuser -u pos -- cat /var/lib/tillsync/state.db').code).not.toBe(0);
-    expect(machine.try('runuser -u stranger -- cat /var/lib/tillsync/mirror.db').code).not.toBe(0);
+    for (const name of ['mirror.db', 'api-key']) {
+      expect(machine.try(`runuser -u stranger -- cat /var/lib/tillsync/${name}`).code).not.toBe(0);
+    }
     expect(machine.run('cat /proc/$(systemctl show --value -p MainPID tillsync)/environ')).not.toContain(
       SECRET,
     );
@@ -285,8 +295,7 @@ describe('the installed service', () => {
       `sed -i 's/127.0.0.1:8787/${host}:9797/; s/127.0.0.1:8788/${host}:8788/' /etc/tillsync/config.toml; systemctl restart tillsync.service`,
     );
     expect([status(9797, '/webhook'), status(8788, '/healthz')]).toEqual(['405', '200']);
-    // A command beside the service gets the service's secrets too, such as the API key without which nothing may listen
-    // at this address.
+    // A command beside the service gets the service's secrets too, such as its API key.
     expect(machine.try('tillsync outbox discard 999999').text).toContain('999999');
     const handedIn = 'tar -xzOf /root/b.tar.gz --wildcards "*/configuration.json"';
     const bundled = machine.run(`tillsync bundle /root/b.tar.gz > /dev/null; ${handedIn}; rm /root/b.tar.gz`);
@@ -303,8 +312,8 @@ describe('the installed service', () => {
   });
 
   it.each([
-    ['operator', 'To open it from another machine'],
-    ['operador', 'Para abrirla desde otro equipo'],
+    ['operator', 'To open the page from another machine'],
+    ['operador', 'Para abrir la página desde otro equipo'],
   ])('shows its page to another machine after the steps of docs/%s.md, in their order', (name, first) => {
     machine.run('ip address replace 192.168.1.5/32 dev lo; cp /etc/tillsync/config.toml /root/kept.toml');
     const [, section = ''] = readFileSync(`docs/${name}.md`, 'utf8').split(first);
@@ -315,7 +324,7 @@ describe('the installed service', () => {
       else machine.run(`sed -i '/^\\[local\\]/,/^listen/s/^listen.*/${listen}/' /etc/tillsync/config.toml`);
     }
     until('curl -sf -o /dev/null http://192.168.1.5:8788/');
-    machine.run('cp /root/kept.toml /etc/tillsync/config.toml; rm /etc/credstore/tillsync.local-api-key');
+    machine.run('cp /root/kept.toml /etc/tillsync/config.toml');
     machine.run('systemctl restart tillsync.service');
   });
 

@@ -157,6 +157,9 @@ describe.each(TRIED)('from one shop to two on $suite', ({ suite, more, root }) =
     expect(told).toContain('tillsync@B1.service is running, and starts with the machine.');
     expect(told).toContain('Its POS reads /var/lib/tillsync@B1/mirror.db');
     expect(first.run('stat -c "%a %U:%G" /var/lib/tillsync@B1')).toBe('2750 tillsync:tillsync');
+    expect(first.run('stat -c "%a %U:%G" /var/lib/tillsync@B1/api-key /run/tillsync@B1/api.sock')).toBe(
+      '640 tillsync:tillsync\n660 tillsync:tillsync',
+    );
     const atBranch = 'tillsync --config /etc/tillsync/B1.toml';
     first.until(`${atBranch} order show ${acked} | grep -q 'Acknowledged by the POS'`, 60_000);
     const orders = first.run(`${atBranch} order list --json --limit 1000`);
