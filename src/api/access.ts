@@ -22,7 +22,7 @@ const ANSWER_WITHIN_MS = 1_000;
 const cameBy = new WeakMap<Socket, 'own' | 'group'>();
 
 /** Returns whether the request came through a Unix socket, which only the service's user or a group can open. */
-export function isBySocket({ raw }: FastifyRequest): boolean {
+function isBySocket({ raw }: FastifyRequest): boolean {
   return cameBy.has(raw.socket);
 }
 

@@ -135,12 +135,12 @@ export function openApiDocument(families: readonly ApiFamily[], version: string)
       license: { name: 'MIT', identifier: 'MIT' },
       description:
         'Orders from the mirror, and stock and price changes for the platform. Times are ISO 8601 in UTC, ' +
-        'amounts as the platform sent them. Where there is a key, everybody sends it, but for whoever comes by the Unix socket. ' +
+        'amounts as the platform sent them. Every request on a port needs a key; the Unix socket needs none. ' +
         'Requests are closed: a property that is not described is refused. Answers are open: properties and values of enums may be ' +
         'added, so pass over what you do not know.',
     },
     servers: [{ url: '/v1' }],
-    security: [{}, { bearer: [] }, { apiKey: [] }],
+    security: [{ bearer: [] }, { apiKey: [] }],
     tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
     paths,
     webhooks: {
@@ -210,7 +210,7 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
     ...(description !== undefined && { description }),
     // `security` is a list of alternatives. Their roles are the rights of which a named key needs one.
     ...(may.length > 0 && {
-      security: [{}, ...may.flatMap((right) => [{ bearer: [right] }, { apiKey: [right] }])],
+      security: may.flatMap((right) => [{ bearer: [right] }, { apiKey: [right] }]),
     }),
     ...(parameters.length > 0 && { parameters }),
     ...(body && { requestBody: { required: true, content: Object.assign({}, ...asked) } }),

@@ -1,5 +1,4 @@
 import { once } from 'node:events';
-import { isIPv4 } from 'node:net';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
 /**
@@ -31,14 +30,6 @@ export async function listenAt(app: FastifyInstance, place: ListenAddress): Prom
   const listening = once(app.server, 'listening');
   app.server.listen(place);
   await listening;
-}
-
-/** Whether an address or a name, from a configuration or a Host header, certainly means this machine. */
-export function isLoopbackName(name: string): boolean {
-  const bare = name.replace(/^\[(.*)\]$/, '$1').toLowerCase();
-  if (bare === 'localhost' || bare === '::1') return true;
-  const mapped = bare.startsWith('::ffff:') ? bare.slice('::ffff:'.length) : bare;
-  return isIPv4(mapped) && mapped.startsWith('127.');
 }
 
 /** Returns the host in a Host header without its port; '' if there is none. */

@@ -10,6 +10,7 @@ interface Shown {
 interface Operation {
   operationId: string;
   tags: string[];
+  security?: object[];
   requestBody?: { content: Record<string, Shown> };
   responses: Record<string, { content?: Record<string, Shown> }>;
 }
@@ -36,6 +37,13 @@ describe('the OpenAPI document', () => {
     const { valid, errors } = await new Validator().validate(structuredClone(document));
     expect(errors ?? []).toEqual([]);
     expect(valid).toBe(true);
+  });
+
+  it('asks for the key on every route', () => {
+    const asked = [document, ...operations()].flatMap(({ security }) => (security ?? []) as object[]);
+    expect(asked.length).toBeGreaterThan(operations().length);
+    const schemes = asked.map((alternative) => Object.keys(alternative).join());
+    expect([...new Set(schemes)].sort()).toEqual(['apiKey', 'bearer']);
   });
 
   it('has a type for each schema, and no list of patterns, of which generators of clients make `unknown`', () => {

@@ -5,11 +5,11 @@ import path from 'node:path';
 import { openMirror } from '../../src/app/mirror.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
+import { API_KEY } from '../support/api-key.ts';
 import { keepSigningKey } from '../support/signing-key.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchEntry, benchOrder } from './mirror-samples.ts';
 import { inherited, outputOf, packagedProgram, startNode, stopChild } from './packaged-program.ts';
-import '../support/api-key.ts';
 
 export const expectedSeconds = { quick: 20, full: 90 };
 
@@ -30,7 +30,11 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
   try {
     progress('bundling the program');
     const program = await packagedProgram(path.join(directory, 'program'));
-    const environment = { ...program.environment, CACHE_DIRECTORY: path.join(directory, 'cache') };
+    const environment = {
+      ...program.environment,
+      CACHE_DIRECTORY: path.join(directory, 'cache'),
+      TILLSYNC_LOCAL_API_KEY: API_KEY,
+    };
     const { phrase, recipient, signingKey } = await newRecoveryPhrase('en');
     const backups = path.join(directory, 'backups');
     mkdirSync(backups);

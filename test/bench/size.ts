@@ -3,6 +3,7 @@ import { existsSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { chromium } from 'playwright-core';
 import { thisTarget } from '../../config/package/target.ts';
+import { pageLink } from '../../src/config/key-file.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { startDaemon } from '../../src/daemon/daemon.ts';
@@ -32,7 +33,7 @@ async function measureFirstPaint({ progress }: BenchOptions): Promise<BenchResul
   const parts = { config, secrets, clock: systemClock, random: seededRandom(1), log: silentLog };
   const daemon = await startDaemon(parts);
   try {
-    const bytes = await bytesUntilPainted(daemon.localUrl);
+    const bytes = await bytesUntilPainted(pageLink(daemon.localUrl, API_KEY));
     const detail = `${bytes} bytes over the wire until the page shows its verdict`;
     return { ...result, ratio: bytes / 1000, detail };
   } finally {

@@ -4,6 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, expect, it } from 'vitest';
+import { storedKey } from '../../src/config/key-file.ts';
 import { freePort } from '../support/free-port.ts';
 import { MAIN, NODE, ROOT, until } from '../support/workplace.ts';
 
@@ -58,7 +59,8 @@ async function endTerminal(): Promise<void> {
 
 async function answer(port: number, what: string): Promise<string | undefined> {
   try {
-    return await (await fetch(`http://127.0.0.1:${port}${what}`)).text();
+    const headers = { 'x-api-key': storedKey(path.join(directory, 'dev')) ?? '' };
+    return await (await fetch(`http://127.0.0.1:${port}${what}`, { headers })).text();
   } catch {
     return undefined;
   }

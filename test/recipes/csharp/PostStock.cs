@@ -1,4 +1,5 @@
 // PostStock.exe URL EXTERNAL_ID=QTY@BRANCH …: counts by HTTP, with an answer for each.
+// TILL_KEY: the key, which the group of storage.group reads in /var/lib/tillsync/api-key.
 // mcs -r:System.Runtime.Serialization PostStock.cs
 using System;
 using System.Globalization;

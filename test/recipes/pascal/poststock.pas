@@ -1,4 +1,5 @@
 // poststock URL EXTERNAL_ID=QTY@BRANCH …: counts by HTTP, with an answer for each.
+// TILL_KEY: the key, which the group of storage.group reads in /var/lib/tillsync/api-key.
 // fpc poststock.pas
 program poststock;
 {$mode objfpc}{$H+}

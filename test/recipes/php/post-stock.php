@@ -1,5 +1,6 @@
 <?php
 // php post-stock.php URL EXTERNAL_ID=QTY@BRANCH …: counts by HTTP, with an answer for each.
+// TILL_KEY: the key, which the group of storage.group reads in /var/lib/tillsync/api-key.
 [, $url] = $argv;
 $items = [];
 foreach (array_slice($argv, 2) as $word) {
