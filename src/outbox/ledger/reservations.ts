@@ -185,7 +185,11 @@ export class Reservations {
       `SELECT order_id FROM _ledger_orders WHERE is_stale = 1 LIMIT ${PART}`,
     );
     let placed = 0;
-    while (placed < stale.length && !(placed > 0 && isOver())) this.#placeAgain(stale[placed++] ?? '');
+    for (const orderId of stale) {
+      this.#placeAgain(orderId);
+      placed += 1;
+      if (isOver()) break;
+    }
     return stale.length === PART || placed < stale.length;
   }
 
