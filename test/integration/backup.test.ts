@@ -243,7 +243,14 @@ describe('backup and restore', () => {
       };
       handIn('alarm-url', 'hook-pos', 'hook-pos-url');
       const made = await json('backup', file);
-      const names = ['refresh-token', 'alarm-url', 'webhook-secret', 'hook-pos', 'hook-pos-url'];
+      const names = [
+        'refresh-token',
+        'local-api-key',
+        'alarm-url',
+        'webhook-secret',
+        'hook-pos',
+        'hook-pos-url',
+      ];
       expect(made.document.handedIn).toEqual(names);
 
       handIn('hook-pos');
