@@ -1,6 +1,7 @@
 import { channel } from 'node:diagnostics_channel';
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
+import { API_KEY } from '../../support/api-key.ts';
 import { untilIdle } from '../../support/fake-clock.ts';
 
 /**
@@ -64,10 +65,11 @@ export class Stillness {
       const listensThere = (at: AddressInfo | string) => typeof at === 'object' && at.port === Number(port);
       const server = this.#servers.find((each) => each.addresses().some(listensThere));
       if (!server) throw new Error('connection refused');
+      const route = url.slice(url.indexOf(host) + host.length);
       const answer = await server.inject({
         method,
-        url: url.slice(url.indexOf(host) + host.length),
-        headers: { host, ...headers },
+        url: route,
+        headers: { host, ...(route.startsWith('/v1/') && { 'x-api-key': API_KEY }), ...headers },
         ...(body !== undefined && { payload: body }),
       });
       return { status: answer.statusCode, text: answer.payload };
