@@ -26,6 +26,15 @@ const EDIT_HOLD_MS = 30 * 60_000;
 /** Booked steps are deleted after this time if their stock is not counted again. */
 const NEVER_COUNTED_MS = 90 * 24 * 3_600_000;
 
+/** Works the items off until the turn is over. Returns those that are done. */
+function doneInTurn<T>(items: readonly T[], isOver: () => boolean, work: (item: T) => void): readonly T[] {
+  for (const [i, item] of items.entries()) {
+    work(item);
+    if (isOver()) return items.slice(0, i + 1);
+  }
+  return items;
+}
+
 export interface ReservationsOptions {
   db: Database.Database;
   clock: Clock;
@@ -184,13 +193,8 @@ export class Reservations {
     const stale = this.#sql.values<string>(
       `SELECT order_id FROM _ledger_orders WHERE is_stale = 1 LIMIT ${PART}`,
     );
-    let placed = 0;
-    for (const orderId of stale) {
-      this.#placeAgain(orderId);
-      placed += 1;
-      if (isOver()) break;
-    }
-    return stale.length === PART || placed < stale.length;
+    const placed = doneInTurn(stale, isOver, (orderId) => this.#placeAgain(orderId));
+    return stale.length === PART || placed.length < stale.length;
   }
 
   /** Takes events of the feed until the turn is over. Returns whether others are left. */
@@ -201,14 +205,10 @@ export class Reservations {
        FROM order_events WHERE seq > ? ORDER BY seq LIMIT ${PART}`,
       seen,
     );
-    let last: FeedStep | undefined;
-    for (const event of events) {
-      this.#take(event);
-      last = event;
-      if (isOver()) break;
-    }
+    const taken = doneInTurn(events, isOver, (event) => this.#take(event));
+    const last = taken.at(-1);
     if (last) this.#setMark('ledger.seen', last.seq);
-    return events.length === PART || last !== events.at(-1);
+    return events.length === PART || taken.length < events.length;
   }
 
   /**
