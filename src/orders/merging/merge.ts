@@ -47,7 +47,9 @@ const QUANTITY_AT = LINE_FIELDS.indexOf('quantity');
 
 /** Returns the text that the column `evidence` has for the weights: a digit for each part, the lines behind the order. */
 export function weightsText({ fields, list, lines }: Weights): string {
-  return [fields + list, ...lines].join(' ');
+  let text = fields + list;
+  for (const line of lines) text += ` ${line}`;
+  return text;
 }
 
 /** Returns the weights of a reading's values, by name, without those of names that are not guessed. */
@@ -188,17 +190,34 @@ function heavier({ items, list, lines }: Lines, known: KnownLines['weights']): L
 }
 
 /** Returns a reading's lines with their weights. What a line does not say has the weight `NOT_SAID`. */
-function saidLines({ weights = {}, lineWeights = [], isBrief }: OrderReading, items: OrderItem[]): Lines {
-  const lines = items.map((item, i) => {
-    const guesses = lineWeights[i];
-    let said = '';
-    for (const field of LINE_FIELDS) {
-      const isSaid = field === 'modifiers' ? !isBrief : item[field] !== null;
-      said += isSaid ? (guesses?.[field] ?? NAMED) : NOT_SAID;
-    }
-    return said;
-  });
-  return { items, list: weights.items ?? NAMED, lines };
+function saidLines({ weights, lineWeights, isBrief }: OrderReading, items: OrderItem[]): Lines {
+  const lines: string[] = [];
+  for (let i = 0; i < items.length; i++) {
+    const guesses = lineWeights?.[i];
+    const item = items[i] as OrderItem;
+    lines.push(guesses ? guessedLine(item, guesses, isBrief === true) : namedLine(item, isBrief === true));
+  }
+  return { items, list: weights?.items ?? NAMED, lines };
+}
+
+function guessedLine(item: OrderItem, guesses: Partial<Record<string, Weight>>, isBrief: boolean): string {
+  const isSaid = (field: (typeof LINE_FIELDS)[number]) =>
+    field === 'modifiers' ? !isBrief : item[field] !== null;
+  return LINE_FIELDS.map((field) => (isSaid(field) ? (guesses[field] ?? NAMED) : NOT_SAID)).join('');
+}
+
+/** Weights of a line without a guess, by the set of its parts that are said: a bit for each. */
+const NAMED_LINES = Array.from({ length: 1 << LINE_FIELDS.length }, (_, said) =>
+  LINE_FIELDS.map((_field, i) => ((said >> i) & 1 ? NAMED : NOT_SAID)).join(''),
+);
+
+/** Returns the weights of a line without a guess. Nearly every line of a callback is one, so it builds no text. */
+function namedLine(item: OrderItem, isBrief: boolean): string {
+  let said = isBrief ? 0 : 1 << ITEM_FIELDS.length;
+  for (let i = 0; i < ITEM_FIELDS.length; i++) {
+    if (item[ITEM_FIELDS[i] as (typeof ITEM_FIELDS)[number]] !== null) said |= 1 << i;
+  }
+  return NAMED_LINES[said] as string;
 }
 
 /**

@@ -87,8 +87,8 @@ function noteUnread({ values, unread }: Found, { fields }: SpellingTree, at: str
 /** What is noted while a part of an order is read. */
 interface Seen {
   notes: string[];
-  /** Names of fields that were found under a guessed name. */
-  guessed: Set<string>;
+  /** Names of fields that were found under a guessed name; undefined if there are none. */
+  guessed: Set<string> | undefined;
   source: OrderSource;
 }
 
@@ -103,23 +103,27 @@ function guessedNames({ guessed }: Found, names: readonly string[], source: Orde
 }
 
 /**
- * Returns every field of the tree by name; null for a field that was not sent. The names of fields found under a guessed
- * name are added to `guessed`.
+ * Returns every field of the tree by name; null for a field that was not sent. What is noted is added to `seen`.
  */
 function readRecord<T>(
   sent: Record<string, unknown>,
   tree: SpellingTree,
   at: string,
-  { notes, guessed, source }: Seen,
+  seen: Seen,
 ): T {
   const found = findValues(sent, tree);
-  noteUnread(found, tree, at, notes);
+  noteUnread(found, tree, at, seen.notes);
   const { values } = found;
   const record: Record<string, unknown> = {};
   for (let slot = 0; slot < values.length; slot++) record[tree.fields[slot] as string] = values[slot] ?? null;
-  if (found.guessed) for (const name of guessedNames(found, tree.fields, source)) guessed.add(name);
+  for (const name of found.guessed ? guessedNames(found, tree.fields, seen.source) : NO_NAMES) {
+    seen.guessed ??= new Set();
+    seen.guessed.add(name);
+  }
   return record as T;
 }
+
+const NO_NAMES: readonly string[] = [];
 
 type Counts = Record<string, unknown> | null;
 
@@ -153,8 +157,8 @@ const UNREAD_ITEM: OrderItem = {
 interface ReadItems {
   items: OrderItem[];
   isBrief: boolean;
-  /** Names of the parts of each item that were found under a guessed name. */
-  guessed: Set<string>[];
+  /** Names of the parts of each item that were found under a guessed name; undefined for an item without any. */
+  guessed: Seen['guessed'][];
 }
 
 /**
@@ -167,30 +171,31 @@ function readItems(
 ): ReadItems {
   let isBrief = true;
   let areModifiersGuessed = false;
-  const guessedOf: Set<string>[] = [];
+  const guessed: Seen['guessed'][] = [];
   const items = sent.map((each, index) => {
     const at = `item ${index + 1}`;
-    const guessed = new Set<string>();
-    guessedOf.push(guessed);
+    const inItem: Seen = { notes, guessed: undefined, source };
     if (!isRecord(each)) {
+      guessed.push(undefined);
       notes.push(`${at} is ${kindOf(each)}`);
       return UNREAD_ITEM;
     }
-    const item = readRecord<SentItem>(each, spellings.item, `${at}: `, { notes, guessed, source });
+    const item = readRecord<SentItem>(each, spellings.item, `${at}: `, inItem);
     if (isBlank(item.productName ?? '') && item.productExternalId === null)
       notes.push(`${at} names no product`);
     if (item.quantity === null) notes.push(`${at} has no quantity`);
     else if (Number(item.quantity) < 0) notes.push(`${at} has a quantity below 0`);
     if (item.modifiers !== null) isBrief = false;
     const modifiers = readEntries(item.modifiers, `${at}: a modifier`, notes);
-    const inModifiers = { notes, guessed: new Set<string>(), source };
+    const inModifiers: Seen = { notes, guessed: undefined, source };
     const rows = modifiers.flatMap((modifier) => readModifier(modifier, spellings, `${at}: `, inModifiers));
-    if (guessed.has('modifiers') || inModifiers.guessed.size > 0) areModifiersGuessed = true;
+    if (inItem.guessed?.has('modifiers') || inModifiers.guessed) areModifiersGuessed = true;
+    guessed.push(inItem.guessed);
     return { ...item, modifiers: rows };
   });
   // Lines without modifiers count as those with some, because a source that names one list names the others likewise.
-  if (areModifiersGuessed) for (const guessed of guessedOf) guessed.add('modifiers');
-  return { items, isBrief, guessed: guessedOf };
+  if (!areModifiersGuessed) return { items, isBrief, guessed };
+  return { items, isBrief, guessed: guessed.map((names) => new Set(names).add('modifiers')) };
 }
 
 /** Returns whether the list says by guessed names alone what was ordered, or how many of it. */
@@ -213,7 +218,7 @@ function weightsOf(
   source: OrderSource,
 ): Pick<OrderReading, 'weights' | 'lineWeights'> {
   // It runs for every callback, and hardly any has a guessed name.
-  const areLinesGuessed = lines?.guessed.some(({ size }) => size > 0) ?? false;
+  const areLinesGuessed = lines?.guessed.some((names) => names !== undefined) ?? false;
   if (values.guessed === undefined && !areLinesGuessed) return {};
   const weight = guessBy(source);
   const byName = (found: Iterable<string>): Record<string, Weight> =>
@@ -223,7 +228,7 @@ function weightsOf(
   if (lines && isListGuessed(lines)) found.add('items');
   return {
     ...(found.size > 0 && { weights: byName(found) }),
-    ...(lines && areLinesGuessed && { lineWeights: lines.guessed.map(byName) }),
+    ...(lines && areLinesGuessed && { lineWeights: lines.guessed.map((names) => byName(names ?? NO_NAMES)) }),
   };
 }
 

@@ -365,9 +365,13 @@ export function mergeOrder(
   const { reading, source, observedAtMs, raw } = observation;
   const { orderId } = reading;
   const { outcome, values, weights, items, sameItems } = merge(known && rowAs(db, known, orderId), {
-    ...observation,
+    reading,
+    source,
+    observedAtMs,
+    asOfSeq: observation.asOfSeq,
     isDecided: observation.isReplay,
     isSnapshot: observation.isReplay,
+    isWhole: observation.isWhole,
     heldBefore: () => heldBefore ?? statusHeldBefore(db, observation),
   });
   const status = statusIn(values);
