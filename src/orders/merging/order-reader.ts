@@ -105,12 +105,7 @@ function guessedNames({ guessed }: Found, names: readonly string[], source: Orde
 /**
  * Returns every field of the tree by name; null for a field that was not sent. What is noted is added to `seen`.
  */
-function readRecord<T>(
-  sent: Record<string, unknown>,
-  tree: SpellingTree,
-  at: string,
-  seen: Seen,
-): T {
+function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree, at: string, seen: Seen): T {
   const found = findValues(sent, tree);
   noteUnread(found, tree, at, seen.notes);
   const { values } = found;
