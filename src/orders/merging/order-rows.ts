@@ -365,13 +365,9 @@ export function mergeOrder(
   const { reading, source, observedAtMs, raw } = observation;
   const { orderId } = reading;
   const { outcome, values, weights, items, sameItems } = merge(known && rowAs(db, known, orderId), {
-    reading,
-    source,
-    observedAtMs,
-    asOfSeq: observation.asOfSeq,
+    ...observation,
     isDecided: observation.isReplay,
     isSnapshot: observation.isReplay,
-    isWhole: observation.isWhole,
     heldBefore: () => heldBefore ?? statusHeldBefore(db, observation),
   });
   const status = statusIn(values);
