@@ -282,16 +282,16 @@ function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   const ended = new AbortController();
   const cut = new AbortController();
   let reason: TillsyncError | undefined;
-  const stop = (why: TillsyncError) => {
+  const stop = (why: () => TillsyncError) => {
     if (ended.signal.aborted) return;
-    reason ??= why;
+    reason ??= why();
     cut.abort();
   };
-  const onAbort = () => stop(new TillsyncError('aborted', 'Stopped while a request was under way.'));
+  const onAbort = () => stop(() => new TillsyncError('aborted', 'Stopped while a request was under way.'));
   if (signal?.aborted) onAbort();
   signal?.addEventListener('abort', onAbort, { once: true });
   if (timeoutMs !== undefined) {
-    void clock.sleep(timeoutMs, ended.signal).then(() => stop(noAnswerWithin(timeoutMs)));
+    void clock.sleep(timeoutMs, ended.signal).then(() => stop(() => noAnswerWithin(timeoutMs)));
   }
   return {
     signal: cut.signal,
