@@ -69,15 +69,15 @@ async function build(given: DaemonOptions, releasers: Releasers): Promise<Daemon
   const rescued = await rescue(given);
   const services = await openServices({ ...given, counters });
   releasers.push('storage', () => services.close());
+  releasers.push(
+    'mark',
+    await markRunning({ leases: services.state.leases, directory: config.storage.directory, clock, log }),
+  );
   keepUnwrittenAlarms(services, log);
   if (rescued !== undefined) services.mirror.health.note('mirror.damaged', formatCommands(rescued));
   const { apiKey, ...keyAt } = mainKey(config.storage, given.secrets.localApiKey, log);
   given.onSecret?.(apiKey);
   const options = { ...given, secrets: { ...given.secrets, localApiKey: apiKey } };
-  releasers.push(
-    'mark',
-    await markRunning({ leases: services.state.leases, directory: config.storage.directory, clock, log }),
-  );
   const { wrongKeys, onWrongKey } = keyWatch(counters, options);
   const access: AccessOptions = { apiKey, ...keyAt, namedKeys: services.state.apiKeys, onWrongKey };
   const stopping = new AbortController();
