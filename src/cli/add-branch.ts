@@ -77,7 +77,7 @@ export const add = command({
       );
       throw new TillsyncError(code, `${message} Nothing of branch ${name} was kept on this machine.`, {
         cause: error,
-        hint: 'See what is wrong, then type this again: {tillsync} doctor --only hub',
+        hint: 'To see the cause, run {tillsync} doctor --only hub. Then run this command again.',
       });
     }
   },
@@ -151,7 +151,7 @@ function refuseKnown(config: Config, rows: HubRows, name: string): void {
   throw new TillsyncError('usage', `Branch ${name} ${why}. Nothing was changed.`, {
     hint: isClosed
       ? `To open it again: {tillsync} branch invite ${name}`
-      : `To bring it here, take its key first: {tillsync} branch remove ${name}`,
+      : `To move it to this machine, first revoke its key: {tillsync} branch revoke ${name}`,
   });
 }
 

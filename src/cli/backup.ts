@@ -542,7 +542,7 @@ function adviceFor(report: RestoreReport, today: string): string[] {
   if (report.branches.length > 0) {
     const names = report.branches.join(', ');
     advice.push(
-      `Branches that need not join again: ${names}. Take the key from one that must not come back: ${tillsync} branch remove NAME`,
+      `Branches that don't have to join again: ${names}. If one of them must not connect, revoke its key: ${tillsync} branch revoke NAME`,
       `The nats-server needs its configuration here, and the certificate that the branches know: ${tillsync} hub server-config`,
     );
   } else if ((manifest.branches ?? 0) > 0) {

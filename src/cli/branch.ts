@@ -99,26 +99,26 @@ const assign = command({
     }),
 });
 
-const remove = command({
-  description: 'Take the key from a branch: it is thrown out at once',
-  examples: ['branch remove B1'],
+const revoke = command({
+  description: "Revoke a branch's key and disconnect it immediately",
+  examples: ['branch revoke B1'],
   argument: NAME,
-  more: '\nIt stays a branch: what comes for it waits at the hub and follows when it is invited again. Its machine keeps its\nmirror and what its POS handed over. For a shop that closes: tillsync branch close NAME',
+  more: '\nThe branch remains configured: its new orders wait at the hub until you invite it again. Its machine keeps its mirror\nand its pending changes. If the shop closes, run: tillsync branch close NAME',
   run: (call) =>
     withHub(call, async ({ services: { state }, config, note }) => {
       const name = call.argument;
       // The branch is looked up in the hub's rows, because it may no longer be in the configuration.
       const known = state.hub.branches().find((each) => each.name === name);
-      const removed =
+      const revoked =
         known !== undefined && (await whenFree(call.cli.clock, () => state.hub.remove(known.branch)));
-      if (removed) await note({ action: 'branch.remove', subject: `branch ${name}` });
+      if (revoked) await note({ action: 'branch.revoke', subject: `branch ${name}` });
       const left =
-        'What comes for it waits here for when it is invited again; its machine keeps its mirror, and changes that the hub does not have yet.';
+        'Its new orders wait here until you invite it again. Its machine keeps its mirror and its pending changes.';
       return {
-        json: { branch: name, removed },
-        text: removed ? `Branch ${name} has no key any more. ${left}\n` : `Branch ${name} had no key.\n`,
-        below: removed ? await tellServer(state.hub, config, call.cli.clock.nowMs()) : '',
-        exit: removed ? EXIT.done : EXIT.failed,
+        json: { branch: name, revoked },
+        text: revoked ? `The key of branch ${name} was revoked. ${left}\n` : `Branch ${name} had no key.\n`,
+        below: revoked ? await tellServer(state.hub, config, call.cli.clock.nowMs()) : '',
+        exit: revoked ? EXIT.done : EXIT.failed,
       };
     }),
 });
@@ -188,7 +188,7 @@ const rename = command({
           'usage',
           `There is a branch ${name} already; ${old} keeps its name, and nothing was changed.`,
           {
-            hint: `Take the key of ${name} first, if it has one: {tillsync} branch remove ${name}`,
+            hint: `If ${name} has a key, revoke it first: {tillsync} branch revoke ${name}`,
           },
         );
       }
@@ -223,7 +223,7 @@ const rename = command({
     }),
 });
 
-export const branch = group('Invite, list, ask, rename, close and remove the branches of a hub', {
+export const branch = group('Invite, list, ask, rename, close and revoke the branches of a hub', {
   add,
   invite,
   list,
@@ -233,5 +233,5 @@ export const branch = group('Invite, list, ask, rename, close and remove the bra
   assign,
   rename,
   close,
-  remove,
+  revoke,
 });

@@ -29,7 +29,7 @@ export const invite = command({
     '--for <time>': 'how long the line is good, from 1m to 30d (default: 1h)',
     '--was <name>': 'what its machine calls itself, where the hub lost all and the branch was renamed before',
   },
-  more: '\nThe line is a secret: whoever has it first is the branch. One that works goes on with its key until a machine\nhas joined with the new line; to end that key at once: tillsync branch remove NAME',
+  more: '\nThe line is a secret: whoever has it first is the branch. One that works goes on with its key until a machine\nhas joined with the new line; to revoke that key immediately, run: tillsync branch revoke NAME',
   run: (call) =>
     withHub(call, async (tools) => {
       const { was } = call.options;

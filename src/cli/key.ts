@@ -11,8 +11,9 @@ import { table, when } from './table.ts';
 const NAME = 'local-api-key';
 
 const own = command({
-  description: 'Replace the key that the status page and the local API ask for',
+  description: 'Replace the main API key',
   examples: ['key', 'key --show', 'key --config /etc/tillsync/second.toml'],
+  more: '\nAfter the restart, the status page and every program that uses the main key need the new key: give it to them\nfirst. To give one program a key of its own, run: tillsync key add NAME --may RIGHTS\n',
   options: {
     '--show': 'show the key in use, and make none',
     '--new': 'make another one in place of the one that is there',
@@ -51,9 +52,9 @@ const own = command({
       json: { key: made, file, made: true, restart },
       text: `${made}\n`,
       below:
-        `The key is in ${file}. From the next start of tillsync on, it replaces the key of the storage directory:\n` +
-        `  ${restart}\n` +
-        'The page asks for it once; a program sends it as "x-api-key: KEY" or "Authorization: Bearer KEY".\n',
+        `The key is in ${file}. It replaces the present main key at the next start: every program that uses that\n` +
+        `key is then refused until it has the new one. A program sends it as "x-api-key: KEY" or "Authorization: Bearer KEY".\n` +
+        `To restart tillsync, run: ${restart}\n`,
     };
   },
 });

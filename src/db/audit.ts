@@ -8,7 +8,7 @@ export type AuditAction =
   | 'backup'
   | 'branch.assign'
   | 'branch.invite'
-  | 'branch.remove'
+  | 'branch.revoke'
   | 'branch.close'
   | 'branch.rename'
   | 'store.aside'

@@ -213,9 +213,9 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     hiddenBy: [...NOT_RUNNING],
     growsOld: true,
     check: 'orders.booked',
-    message: 'Orders wait that the POS has not acknowledged.',
+    message: "The POS hasn't acknowledged some orders.",
     remedy:
-      'Look whether the POS runs, and take them by hand if need be. One that was taken by hand: {tillsync} feed ack ORDER_ID',
+      'Check that the POS is running: the orders may not be in preparation. If you took one by hand, run: {tillsync} feed ack NUMBER',
   },
   'pos.silent': {
     level: 'amber',
@@ -404,7 +404,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'stock.differs',
     message: 'The platform has other stocks than the POS counted.',
     remedy:
-      'See all with: {tillsync} diff stock. Have the POS hand over what it has of them, or put them right in the company panel. Where the panel is right: {tillsync} stock forget --all-differing.',
+      'Count these products again in the POS, or correct them in the company panel. To list them, run: {tillsync} diff stock',
   },
   'alarms.untold': {
     level: 'amber',
@@ -449,15 +449,17 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     look: (seen) => itemsAreUnmapped(seen, { withinMs: DAY_MS }),
     check: 'catalog.mapped',
-    message: 'An order has a product that has no id of yours, so the POS cannot tell what it is.',
-    remedy: 'Take the order by hand, and give the product its id in the company panel.',
+    message: 'Orders contain products without a POS ID.',
+    remedy:
+      "Take these orders by hand, because the POS can't tell which products they are. Then set the products' IDs in the company panel.",
   },
   'catalog.unmapped': {
     level: 'amber',
     look: productsAreUnmapped,
     check: 'catalog.mapped',
-    message: 'Products are for sale that have no id of yours, so the POS would not know them in an order.',
-    remedy: 'List them with {tillsync} catalog unmapped, and give them their ids in the company panel.',
+    message: 'Products without a POS ID are on sale.',
+    remedy:
+      "Set their IDs in the company panel; otherwise the POS can't recognise them in an order. To list them, run: {tillsync} catalog unmapped",
   },
   'storage.filesystem': {
     level: 'amber',

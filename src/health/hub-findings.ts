@@ -28,7 +28,7 @@ export const HUB_FINDINGS: Record<Extract<FindingCode, `hub.${string}`>, Finding
     check: 'hub',
     message: 'A branch does what tillsync does not do by itself: somebody else may have its key.',
     remedy:
-      'Look at the branch that is named. To end its key, then give it another: {tillsync} branch remove NAME; {tillsync} branch invite NAME',
+      'Look at the branch that is named. To end its key, then give it another: {tillsync} branch revoke NAME; {tillsync} branch invite NAME',
   },
   'hub.server': {
     level: 'amber',
@@ -71,7 +71,8 @@ export const HUB_FINDINGS: Record<Extract<FindingCode, `hub.${string}`>, Finding
     when: (facts) => linkIs('hub.refused', facts),
     flow: 'hub.link',
     check: 'hub',
-    message: 'The hub does not take this branch: its key is not known there, or another machine has it.',
-    remedy: 'Do what the detail says. What waits stays here and follows then.',
+    message: 'The hub rejected this branch.',
+    remedy:
+      'If two machines run this branch, stop tillsync on one of them. Otherwise join again: at the hub, run tillsync branch invite NAME; here, run {tillsync} init --join - and paste the line. Pending changes are saved here.',
   },
 };

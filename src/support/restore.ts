@@ -264,7 +264,7 @@ function replayed({ serverConfig, branches, closed }: HubCopy, audited: readonly
       const [renamed] = named;
       const others = rows.filter((each) => each !== renamed && (each.key || each.nameNow !== nameNow));
       rows = renamed ? [...others, { ...renamed, nameNow }] : others;
-    } else if (action === 'branch.remove') {
+    } else if (action === 'branch.revoke') {
       for (const each of named) each.key = null;
     } else if (action === 'branch.invite') {
       for (const each of named) Object.assign(each, { key: null, closedAt: null });

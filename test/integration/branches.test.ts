@@ -364,13 +364,13 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
     'has in its audit who invited, assigned and removed',
     async () => {
       const { hub } = chain;
-      expect((await hub.command('branch', 'remove', 'B1')).code).toBe(0);
+      expect((await hub.command('branch', 'revoke', 'B1')).code).toBe(0);
       const { audit } = JSON.parse((await hub.command('audit', '--json')).stdout) as {
         audit: { action: string; subject: string; who: string; detail: string }[];
       };
       const deeds = audit.filter(({ action }) => action.startsWith('branch.'));
       expect(deeds.map(({ action }) => action)).toEqual([
-        ...['branch.remove', 'branch.assign'],
+        ...['branch.revoke', 'branch.assign'],
         ...Array.from({ length: 4 }, () => 'branch.invite'),
       ]);
       expect(deeds[1]).toMatchObject({ detail: 'branch B1' });

@@ -266,7 +266,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       const onto = await chain.hub.command('branch', 'rename', 'B2', 'B1');
       expect(onto).toMatchObject({ code: 2 });
       expect(onto.stderr).toMatch(/There is a branch B1 already; B2 keeps its name, and nothing was changed/);
-      expect(onto.stderr).toMatch(/branch remove B1/);
+      expect(onto.stderr).toMatch(/branch revoke B1/);
       await restartHub(() =>
         configure((text) => text.replace('external_id = "B2"', 'external_id = "Norte"')),
       );
@@ -327,7 +327,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       const name = readFileSync(chain.hub.configFile, 'utf8').includes('"Norte"') ? 'Norte' : 'B2';
       const file = path.join(chain.directory, 'backup.tar.gz');
       expect(await chain.hub.command('backup', file)).toMatchObject({ code: 0 });
-      expect(await chain.hub.command('branch', 'remove', name)).toMatchObject({ code: 0 });
+      expect(await chain.hub.command('branch', 'revoke', name)).toMatchObject({ code: 0 });
       await restartHub(async () => {
         const restored = await chain.hub.command('restore', file);
         expect(restored.code, restored.stderr).toBe(0);

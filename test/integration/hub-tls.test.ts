@@ -173,7 +173,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
       const two = await chain.join('B2');
       await chain.start(two);
       await until('a branch that joins then is known', () => chain.hasCaughtUp('B2', two), 30_000);
-      const removed = await chain.hub.command('branch', 'remove', 'B1');
+      const removed = await chain.hub.command('branch', 'revoke', 'B1');
       expect(removed.stdout + removed.stderr).not.toMatch(/has not heard/);
       await until('its connection is refused', () => /authentication error/i.test(chain.server.log()));
       expect(daemon.child.exitCode).toBeNull();

@@ -368,10 +368,10 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
   );
 
   it(
-    'throws a branch out that is removed, and nobody else',
+    'disconnects a branch whose key is revoked, and nobody else',
     async () => {
-      const removed = await hub.command('branch', 'remove', 'B2', '--json');
-      expect(JSON.parse(removed.stdout)).toEqual({ branch: 'B2', removed: true });
+      const removed = await hub.command('branch', 'revoke', 'B2', '--json');
+      expect(JSON.parse(removed.stdout)).toEqual({ branch: 'B2', revoked: true });
       await until(
         'the server does not know it any more',
         () => !readFileSync(chain.serverFile, 'utf8').includes('DOWN.B2'),

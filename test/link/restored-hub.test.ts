@@ -234,7 +234,7 @@ describe('a hub that is restored from a backup', () => {
     await settle();
     const file = await backUp(hub);
     await hub.services.stores.write(({ audit }) =>
-      audit.note({ who: 'cli ana', action: 'branch.remove', subject: 'branch B1' }),
+      audit.note({ who: 'cli ana', action: 'branch.revoke', subject: 'branch B1' }),
     );
     hub.services.state.hub.remove('B1');
     // This hub still has branches of its own, so no branch is restored from the backup.

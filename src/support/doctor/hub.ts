@@ -162,14 +162,14 @@ export function wayOutcome(
   const { version, certificate } = seen;
   if (certificate === null && /^tls:/i.test(url)) {
     const remedy = isBranch(config)
-      ? 'At the hub, see what is wrong with the certificate: sudo tillsync doctor --only hub'
-      : 'See what is wrong with the certificate.';
+      ? 'To see the cause, run at the hub: sudo tillsync doctor --only hub'
+      : 'To write the configuration of the nats-server again, run: {tillsync} hub server-config';
     return failed(`The server at ${url} shows no certificate: it speaks without TLS.`, remedy, { url });
   }
   if (certificate?.fault) {
     const remedy = isBranch(config)
       ? 'Have the certificate of the hub renewed; where its authority changed, join again: {tillsync} init --join INVITATION'
-      : 'See what is wrong with the certificate.';
+      : 'Install a valid certificate and its key; the nats-server then reads them automatically.';
     return failed(
       `The server at ${url} shows a certificate that is not trusted (${certificate.fault}).`,
       remedy,

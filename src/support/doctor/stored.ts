@@ -158,7 +158,8 @@ export function heartbeatOutcome(
   if (!memory) return skipped(`None was sent to ${host} yet.`, null, facts);
   const when = since(memory.since, clock);
   if (memory.ok) return well(`It arrives at ${host}; the first one of this row was ${when}.`, facts);
-  const remedy = 'See what is wrong with the address or the way to it: {tillsync} alarms test';
+  const remedy =
+    'Check alarms.heartbeat_url and the internet connection. To test them, run: {tillsync} alarms test';
   return warned(`It has not arrived since ${when}: ${memory.message}`, remedy, facts);
 }
 
