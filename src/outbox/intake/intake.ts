@@ -133,8 +133,8 @@ export class OutboxIntake {
   readonly #values: KnownValues;
   readonly #reservations: Reservations;
   readonly #moved: MovedIds;
-  /** Resolutions of changes before they are accepted, each with the state of the database that it was found in. */
-  readonly #found = new WeakMap<object, { state: string; resolution: Resolution }>();
+  /** Resolutions of changes before they are accepted, as found in one state of the database. */
+  #found: { state: string; of: Map<object, Resolution> } = { state: '', of: new Map() };
 
   constructor(options: OutboxIntakeOptions) {
     this.#options = options;
@@ -182,10 +182,12 @@ export class OutboxIntake {
   articlesOf<T extends Row>(items: readonly T[]): ArticleRow<T>[] {
     const all = () => {
       const state = this.#databaseState();
+      if (this.#found.state !== state) this.#found = { state, of: new Map() };
+      const { of } = this.#found;
       return items.map((row): ArticleRow<T> => {
         const resolve = (change: Change) => {
           const resolution = this.resolve(change);
-          if ('change' in row) this.#found.set(row.change, { state, resolution });
+          if ('change' in row) of.set(row.change, resolution);
           return resolution;
         };
         const { key, productKey, unplaced } = articleOf(
@@ -474,13 +476,15 @@ export class OutboxIntake {
   }
 
   #placed(items: readonly SubmittedChange[]): Placed[] {
-    const state = this.#databaseState();
+    const known =
+      this.#found.state === this.#databaseState() ? this.#found.of : new Map<object, Resolution>();
+    // What is accepted now changes the database.
+    this.#found = { state: '', of: new Map() };
     return items.map((given) => {
       const item = this.#withoutOwnName(given);
       const open = { item, zeroedAt: null, hold: undefined };
       if ('fault' in item) return { ...open, resolution: null, target: UNREADABLE };
-      const found = 'change' in given ? this.#found.get(given.change) : undefined;
-      const resolution = found?.state === state ? found.resolution : this.resolve(item);
+      const resolution = ('change' in given ? known.get(given.change) : undefined) ?? this.resolve(item);
       const target = 'target' in resolution ? resolution.target : literalTarget(item.change);
       return { ...open, resolution, target };
     });

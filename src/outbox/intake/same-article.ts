@@ -48,6 +48,8 @@ export function oneRowEach<T extends Row>(
   const outcome = new Map<T, Row | null>();
   if (options.kind === 'product') refuseContradictions(given, outcome);
   else for (const group of groupsOf(given, stockKeys(given))) gather(group, options, outcome);
+  // Nearly every request has one row of each article.
+  if (outcome.size === 0) return given.map(({ row }) => row);
   return given.flatMap(({ row }) => {
     const made = outcome.get(row);
     return made === null ? [] : [made ?? row];
@@ -56,9 +58,8 @@ export function oneRowEach<T extends Row>(
 
 /** Returns the key of each row's stock. A row without a branch joins the rows of the same unknown product that have one. */
 function stockKeys<T extends Row>(given: readonly ArticleRow<T>[]): (string | undefined)[] {
-  const branchless = new Set(
-    given.flatMap(({ unplaced }) => (unplaced && unplaced.branch === null ? [unplaced.product] : [])),
-  );
+  const branchless = new Set<string>();
+  for (const { unplaced } of given) if (unplaced?.branch === null) branchless.add(unplaced.product);
   return given.map(({ key, unplaced }) =>
     unplaced && branchless.has(unplaced.product) ? `unplaced ${unplaced.product}` : key,
   );
@@ -69,15 +70,16 @@ function groupsOf<T extends Row>(
   given: readonly ArticleRow<T>[],
   keys: readonly (string | undefined)[],
 ): T[][] {
-  const byKey = new Map<string, T[]>();
-  for (const [i, { row }] of given.entries()) {
-    const key = keys[i];
+  // Hardly any key is repeated, so the rows of a key are gathered only if it is.
+  const seen = new Set<string>();
+  const groups = new Map<string, T[]>();
+  for (const key of keys) {
     if (key === undefined) continue;
-    const group = byKey.get(key);
-    if (group) group.push(row);
-    else byKey.set(key, [row]);
+    if (seen.has(key)) groups.set(key, []);
+    else seen.add(key);
   }
-  return [...byKey.values()].filter(({ length }) => length > 1);
+  if (groups.size > 0) for (const [i, { row }] of given.entries()) groups.get(keys[i] ?? '')?.push(row);
+  return [...groups.values()];
 }
 
 function gather<T extends Row>(
