@@ -180,11 +180,11 @@ export class ProductWriter {
   losesAll(record: ProductRecord, speaksFor: WriteContext['speaksFor']): boolean {
     const isCovered = ({ subsidiaryId }: { subsidiaryId: string }) =>
       speaksFor === 'all' || speaksFor.includes(subsidiaryId);
-    const skus = this.#sql.skusOf.all(record.id).map(({ sku }) => sku);
+    const skus = () => this.#sql.skusOf.all(record.id).map(({ sku }) => sku);
     const had = {
-      stocks: () => skus.some((sku) => this.#sql.stocks.all(sku).some(isCovered)),
+      stocks: () => skus().some((sku) => this.#sql.stocks.all(sku).some(isCovered)),
       ids: () =>
-        skus.some((sku) => this.#sql.mappings.all(sku).some((each) => isCovered(each) && hasId(each))),
+        skus().some((sku) => this.#sql.mappings.all(sku).some((each) => isCovered(each) && hasId(each))),
     };
     const hasStocks = record.children.some(({ stocks }) => stocks.some(isCovered));
     const hasIds = record.children.some(({ integrations }) =>
