@@ -21,6 +21,7 @@ const REAL: Record<string, string> = {
   'cli/differential.test.ts': STAMPS,
   'cli/encrypted-backup.test.ts': STAMPS,
   'cli/init-rig.ts': STAMPS,
+  'cli/inventory.test.ts': AGES,
   'cli/invoke.ts': 'runs a command as a person does, unless the test gives a clock',
   'cli/outbox.test.ts': AGES,
   'cli/pushing.test.ts': STAMPS,

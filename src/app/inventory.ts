@@ -57,7 +57,7 @@ export function chosenBranch(
   };
 }
 
-export type InventoryLine = SourceLine & { kind: 'stock'; change: StockChange };
+export type InventoryLine = SourceLine & { kind: 'stock'; change: StockChange; countedAt?: string | null };
 /** A line of an inventory, or an item that was unreadable. */
 export type InventoryRow = InventoryLine | Extract<Row, { fault: unknown }>;
 
@@ -101,7 +101,7 @@ export async function wholeInventory(
     names,
     isBranch: atBranch,
     readAtVersion: newestVersion(),
-    ...(missing === 'zero' && { zeroMissing: zeroAfter(given.length) }),
+    ...(missing === 'zero' && { zeroMissing: zeroAfter(given.length, newestCount(given)) }),
   };
   let made: { plan: InventoryPlan<InventoryLine>; atVersion: number } | undefined;
   const planned = async (isCatalogNew: boolean) => {
@@ -132,11 +132,21 @@ export async function wholeInventory(
  * Returns a function that makes the lines that set missing stocks to zero. Their indexes follow those of the submitted
  * items.
  */
-function zeroAfter(items: number) {
+function zeroAfter(items: number, countedAt: string | undefined) {
   return (change: StockChange, n: number): InventoryLine => {
     const unnamed = `sku ${change.sku} in ${change.subsidiaryId}`;
-    return { index: items + n, line: null, unnamed, kind: 'stock', change };
+    const dated = countedAt === undefined ? {} : { countedAt };
+    return { index: items + n, line: null, unnamed, kind: 'stock', change, ...dated };
   };
+}
+
+/**
+ * Returns when the newest row was counted (ISO 8601 UTC), if each row says when. What such an inventory does not name
+ * was missing then, and not only now.
+ */
+function newestCount(rows: readonly InventoryRow[]): string | undefined {
+  const times = rows.map((row) => row.countedAt ?? null);
+  return times.includes(null) ? undefined : (times as string[]).toSorted().at(-1);
 }
 
 /** Returns the comparison of a whole inventory with the mirror, as commands and API report it. */

@@ -69,6 +69,8 @@ export interface DoubtedBranch {
   since: string;
 }
 
+/** Fewer products than this may have lost all their ids or stocks because a person took them away. */
+const EMPTIED_MIN = 3;
 /** Largest difference between two correct clocks. */
 const FUTURE_MS = 300_000;
 
@@ -194,6 +196,8 @@ export class CatalogStore {
   readonly #db: Database.Database;
   readonly #branches: readonly Branch[];
   readonly #sql: ReturnType<typeof statements>;
+  /** Records of a branch's present reading that say nothing of what the mirror has, by branch and product. */
+  readonly #emptied = new Map<string, Map<string, ProductRecord>>();
 
   constructor({ db, branches, clock }: { db: Database.Database; branches: readonly Branch[]; clock: Clock }) {
     this.#db = db;
@@ -251,8 +255,8 @@ export class CatalogStore {
 
   /**
    * Ends a complete and consistent sweep. A product that no branch lists any more is marked as vanished. If most of a
-   * branch's products, or of all, are missing, they are kept until a reading for a later time of the schedule lacks
-   * them too.
+   * branch's products, or of all, are missing or have lost all their stocks, ids or skus, they are kept until a reading
+   * for a later time of the schedule lacks them too.
    */
   completeSweep(sweep: CompletedSweep): SweepEnd {
     return this.#transaction(() => {
@@ -262,13 +266,18 @@ export class CatalogStore {
       const nowMs = this.#clock.nowMs();
       const at = isoUtc(nowMs);
       const listed = this.#sql.listed.all(key);
+      const emptied = this.#emptied.get(key) ?? new Map<string, ProductRecord>();
+      this.#emptied.delete(key);
+      const isThere = (productId: string) => seen.has(productId) && !emptied.has(productId);
       for (const { productId, missingSince } of listed) {
-        if (missingSince !== null && seen.has(productId)) this.#sql.setMissing.run(null, key, productId);
+        if (missingSince !== null && isThere(productId)) this.#sql.setMissing.run(null, key, productId);
       }
-      const missing = listed.filter(({ productId }) => !seen.has(productId));
+      const missing = listed.filter(({ productId }) => !isThere(productId));
       const { of, vanished: before } = sweep.vanishing ?? { of: this.#sql.size.get() ?? 0, vanished: 0 };
-      const vanishing = before + missing.filter(({ isElsewhere }) => isElsewhere === 0).length;
-      const areMost = missing.length * 2 > listed.length || vanishing * 2 > of;
+      const gone = missing.filter(({ productId }) => !seen.has(productId));
+      const vanishing = before + gone.filter(({ isElsewhere }) => isElsewhere === 0).length;
+      const counted = emptied.size >= EMPTIED_MIN ? missing : gone;
+      const areMost = counted.length * 2 > listed.length || vanishing * 2 > of;
       let [vanished, doubted] = [0, 0];
       for (const { productId, missingSince } of missing) {
         const sinceMs = missingSince === null ? Number.POSITIVE_INFINITY : Date.parse(missingSince);
@@ -276,7 +285,11 @@ export class CatalogStore {
           doubted += 1;
           // No time yet, or one that a wrong clock noted in the future.
           if (sinceMs > nowMs + FUTURE_MS) this.#sql.setMissing.run(at, key, productId);
-        } else if (this.#unlist(key, productId, at)) vanished += 1;
+          continue;
+        }
+        const record = seen.has(productId) ? emptied.get(productId) : undefined;
+        if (record) this.#writeEmptied(branch, record, mark);
+        else if (this.#unlist(key, productId, at)) vanished += 1;
         else if (subsidiaryId !== null) {
           this.#sql.dropStocksOf.run(subsidiaryId, productId);
           this.#sql.dropMappingsOf.run(subsidiaryId, productId);
@@ -412,20 +425,42 @@ export class CatalogStore {
 
   #applyListed(branch: Branch, record: ProductRecord, mark: ReadMark): boolean {
     const key = branchKey(branch);
-    const { subsidiaryId } = branch;
     const digest = hash('sha256', record.raw);
     const known = this.#sql.digest.get(key, record.id);
     if (known?.digest === digest && known.vanished === null) return false;
-    const otherBranches = this.#sql.listings.all(record.id).some((listing) => listing.branch !== key);
-    // The stocks of a branch known only by its external id cannot be distinguished from those of other branches, unless
-    // it is the only branch.
-    const own = subsidiaryId === null ? [] : [subsidiaryId];
-    const result = this.#writer.write(record, this.#context(mark, otherBranches ? own : 'all'));
-    this.#sql.putListing.run(key, record.id, result.kept > 0 ? null : digest);
+    const emptied = this.#emptied.get(key) ?? new Map<string, ProductRecord>();
+    this.#emptied.set(key, emptied);
+    emptied.delete(record.id);
+    const speaksFor = this.#speaksFor(branch, record.id);
+    const isEmptied = !record.isPartial && this.#writer.losesAll(record, speaksFor);
+    if (isEmptied) emptied.set(record.id, record);
+    const result = this.#writer.write(record, this.#context(mark, isEmptied ? [] : speaksFor));
+    this.#sql.putListing.run(key, record.id, result.kept > 0 || isEmptied ? null : digest);
     // Digests of other branches' records are deleted, because those records may have the old values and must be read
     // again.
     if (result.changed > 0) this.#sql.forgetDigests.run(record.id, digest);
     return true;
+  }
+
+  /** Writes a record that has lost what the mirror has, because it is believed. */
+  #writeEmptied(branch: Branch, record: ProductRecord, mark: ReadMark): void {
+    const key = branchKey(branch);
+    const digest = hash('sha256', record.raw);
+    const { kept } = this.#writer.write(record, this.#context(mark, this.#speaksFor(branch, record.id)));
+    this.#sql.putListing.run(key, record.id, kept > 0 ? null : digest);
+    this.#sql.setMissing.run(null, key, record.id);
+    this.#sql.forgetDigests.run(record.id, digest);
+  }
+
+  /** Returns the branches that a record of a branch's list covers. */
+  #speaksFor(branch: Branch, productId: string): WriteContext['speaksFor'] {
+    const key = branchKey(branch);
+    const { subsidiaryId } = branch;
+    const otherBranches = this.#sql.listings.all(productId).some((listing) => listing.branch !== key);
+    // The stocks of a branch known only by its external id cannot be distinguished from those of other branches, unless
+    // it is the only branch.
+    const own = subsidiaryId === null ? [] : [subsidiaryId];
+    return otherBranches ? own : 'all';
   }
 
   #context(mark: ReadMark, speaksFor: WriteContext['speaksFor']): WriteContext {

@@ -173,6 +173,26 @@ export class ProductWriter {
     return { changed: this.#changed, kept: this.#kept };
   }
 
+  /**
+   * Returns whether a record has no stock, no id or no sku, where the mirror has some of its product in the branches
+   * that the record covers.
+   */
+  losesAll(record: ProductRecord, speaksFor: WriteContext['speaksFor']): boolean {
+    const isCovered = ({ subsidiaryId }: { subsidiaryId: string }) =>
+      speaksFor === 'all' || speaksFor.includes(subsidiaryId);
+    const skus = () => this.#sql.skusOf.all(record.id).map(({ sku }) => sku);
+    const had = {
+      stocks: () => skus().some((sku) => this.#sql.stocks.all(sku).some(isCovered)),
+      ids: () =>
+        skus().some((sku) => this.#sql.mappings.all(sku).some((each) => isCovered(each) && hasId(each))),
+    };
+    const hasStocks = record.children.some(({ stocks }) => stocks.some(isCovered));
+    const hasIds = record.children.some(({ integrations }) =>
+      integrations.some((each) => isCovered(each) && hasId(each)),
+    );
+    return (!hasStocks && had.stocks()) || (!hasIds && had.ids());
+  }
+
   #writeProduct(record: ProductRecord, context: WriteContext): void {
     const { id, category, raw: payload } = record;
     const { at } = context;
@@ -254,6 +274,8 @@ export class ProductWriter {
       const before = stored.get(subsidiaryId);
       const after = mappings.map((mapping) => ({ ...mapping, productId }));
       if (before && textOf(before) === textOf(after)) continue;
+      // A record that covers no branch takes no id away.
+      if (before?.some(hasId) && context.speaksFor.length === 0 && !after.some(hasId)) continue;
       if (before) {
         this.#changed += 1;
         this.#isNew = true;
@@ -306,6 +328,10 @@ export class ProductWriter {
 
 function covers({ speaksFor }: WriteContext, subsidiaryId: string): boolean {
   return speaksFor === 'all' || speaksFor.includes(subsidiaryId);
+}
+
+function hasId({ extId, productIdPosA, productCodePosB }: SkuRecord['integrations'][number]): boolean {
+  return extId !== null || productIdPosA !== null || productCodePosB !== null;
 }
 
 function textOf(mappings: readonly MappingRow[]): string {

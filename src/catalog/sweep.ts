@@ -421,7 +421,7 @@ export class LeasedSweep {
       return `${branch.replace(/^ext:/, '')}: ${of} missing since ${since.slice(0, 16)}Z`;
     });
     const names = named.join('; ') + (doubted.length > NAMED_MAX ? '; …' : '');
-    const text = `Products missing from the platform's list: ${names}. They are kept until the next scheduled reading lacks them too.`;
+    const text = `Products missing from the platform's list, or in it without SKUs, ids or stocks: ${names}. They are kept until the next scheduled reading lacks them too.`;
     alarms.note('catalog.shrunk', doubted.length > 0 ? text : null);
   }
 }

@@ -123,9 +123,10 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     const branch = chosenBranch(services, options.branch, '--branch');
     const read = await readFile(call, kind, source, progress);
     const items = read.length;
-    const rows = read.map((row) =>
+    const named = read.map((row) =>
       'change' in row ? ({ ...row, change: branch.named(row.change) } as Row) : row,
     );
+    const rows = services.outbox.dated(named);
     if (dryRun) await services.outbox.catchUp();
     const how = { rows: options.rows, names: 'command' } as const;
     const asked = { branch: options.branch, chosen: branch, missing, ...how };

@@ -279,6 +279,18 @@ function auditEntries(db: Database.Database, subject: string): Entry[] {
   }));
 }
 
+/** Returns the lines for which no stock is known. A line of a product with several skus has no sku, but takes of each. */
+function linesOfNoStock(db: Database.Database, orderId: string): { line: number; name: string | null }[] {
+  const sql = sqlOf(db);
+  const found = sql.value<string>('SELECT places FROM _ledger_orders WHERE order_id = ?', orderId) ?? '{}';
+  const placed = Object.keys(JSON.parse(found)).map((key) => JSON.parse(key) as (string | null)[]);
+  const text = `SELECT line, product_name AS name, product_external_id AS id FROM order_items
+    WHERE order_id = ? AND sku IS NULL ORDER BY line`;
+  return sql
+    .rows<{ line: number; name: string | null; id: string | null }>(text, orderId)
+    .filter(({ name, id }) => !placed.some(([, known, of]) => known === id && (id !== null || of === name)));
+}
+
 function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>, orderId: string): string[] {
   const sql = sqlOf(db);
   const toBook = sql.value<string | null>(
@@ -288,10 +300,7 @@ function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>
   const incomplete = incompleteReason(db, orderId);
   const ofNobody = 'SELECT 1 FROM _unassigned_orders WHERE order_id = ? AND branch IS NULL';
   const unassigned = hasRole(db, 'hub') ? sql.value<number>(ofNobody, orderId) : undefined;
-  const lines = sql.rows<{ line: number; name: string | null }>(
-    'SELECT line, product_name AS name FROM order_items WHERE order_id = ? AND sku IS NULL ORDER BY line',
-    orderId,
-  );
+  const lines = linesOfNoStock(db, orderId);
   const places = new Map(
     stepsOfOrder(db, orderId).map((step) => [JSON.stringify([step.sku, step.subsidiaryId]), step]),
   );

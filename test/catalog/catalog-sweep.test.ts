@@ -200,6 +200,72 @@ describe('a sweep', () => {
     expect(doubt).toBeNull();
   });
 
+  describe.each([
+    ['skus', () => ({ children: [] })],
+    [
+      'stocks',
+      ({ children }: ProductRecord) => ({ children: children.map((child) => ({ ...child, stocks: [] })) }),
+    ],
+    [
+      'ids',
+      ({ children }: ProductRecord) => ({
+        children: children.map((child) => ({ ...child, integrations: [] })),
+      }),
+    ],
+    [
+      'ids, each of them null,',
+      ({ children }: ProductRecord) => ({
+        children: children.map((child) => ({
+          ...child,
+          integrations: child.integrations.map((each) => ({ ...each, extId: null })),
+        })),
+      }),
+    ],
+  ])('a list whose products have no %s', (_what, without) => {
+    const emptied = (record: ProductRecord) => {
+      const changed = { ...record, ...without(record), raw: '' };
+      return { ...changed, raw: JSON.stringify(changed) };
+    };
+    const rows = () =>
+      ['skus', 'stocks', 'integrations WHERE ext_id IS NOT NULL'].map((table) =>
+        mirror.read((db) => db.prepare(`SELECT count(*) FROM ${table}`).pluck().get()),
+      );
+
+    it('is believed only at the next reading of the schedule, if that says so of most', async () => {
+      const all = items(24);
+      shelf = all;
+      await sweep(100);
+      shelf = all.map(emptied);
+      const nightMs = mirrorClock.nowMs();
+      await mirrorClock.advance(5_000);
+      for (const scheduledMs of [nightMs, undefined, nightMs]) {
+        expect(await sweep(100, scheduledMs)).toMatchObject({ doubted: 24 });
+        expect(rows()).toEqual([24, 24, 24]);
+      }
+      expect(doubt).toContain('s1: 24 of 24 products missing since');
+      shelf = all;
+      expect(await sweep(100)).toMatchObject({ doubted: 0 });
+      expect(doubt).toBeNull();
+      shelf = all.map(emptied);
+      expect(await sweep(100)).toMatchObject({ doubted: 24 });
+      await mirrorClock.advance(60_000);
+      expect(await sweep(100, mirrorClock.nowMs())).toMatchObject({ doubted: 0, vanished: 0 });
+      expect(rows().filter((count) => count === 0).length).toBeGreaterThan(0);
+      expect(doubt).toBeNull();
+      expect(await sweep(100)).toMatchObject({ written: 0 });
+    });
+
+    it('is believed at once if it says so of few', async () => {
+      const all = items(24);
+      shelf = all;
+      await sweep(100);
+      shelf = all.map((record, i) => (i < 2 ? emptied(record) : record));
+      expect(await sweep(100)).toMatchObject({ doubted: 0 });
+      expect(rows()).toContain(22);
+      expect(doubt).toBeNull();
+    });
+  });
+
   it('takes nothing for vanished when it breaks off, or when the list never holds still', async () => {
     shelf = items(60);
     await sweep();

@@ -48,6 +48,18 @@ function shop() {
   return { out, send, whats, explained, run: (...words: string[]) => invoke(words, { env }) };
 }
 
+test('order explain says of no line that it takes no stock where it takes of several', async () => {
+  const { out, send, whats, explained } = shop();
+  const skus = ['20', '21'].map((sku) => ({ sku, stocks: { s1: [`C${sku}`, 5] as [string, number] } }));
+  out.sweep([TEA, product('p2', 'Combo', skus)]);
+  order(out, 'o2', 'B1', [[null, 1, 'Combo']], 'inProcess');
+  out.accept('stock', [{ externalId: 'C20', qty: 10, subsidiaryId: 's1' }]);
+  send();
+  const { document } = await explained('order', 'explain', 'o2');
+  expect(whats(document.entries)).toContain('Took 1 of sku 21 in s1; event 2.');
+  expect(document.now.join()).not.toContain('takes no stock');
+});
+
 test('order explain tells what was heard, what it took, and what is open of it', async () => {
   const { out, send, whats, explained, run } = shop();
   const { document } = await explained('order', 'explain', 'o1');

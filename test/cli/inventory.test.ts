@@ -178,6 +178,43 @@ test.each([
   },
 );
 
+describe('an inventory that says when it was counted', () => {
+  const ago = (hours: number) => new Date(Date.now() - hours * 3_600_000).toISOString();
+
+  test('does not set to zero what it lacks and what was counted later', async () => {
+    const fresh = JSON.stringify([
+      { externalId: 'A-1001-1', subsidiaryId: 'sub-1', qty: 37, counted_at: ago(5) },
+    ]);
+    await run(['push', 'stock', '-', '--wait'], fresh);
+    const late = await at.json([...FULL, '--missing', 'zero', '--wait', '--counted-at', ago(10)], csv());
+    expect(late).toMatchObject({ code: 3, document: { inventory: { missing: 1 } } });
+    expect(late.stdout).toContain('Not sent: counted at ');
+    expect(onPlatform()).toBe(37);
+    await run([...FULL, '--missing', 'zero', '--wait', '--counted-at', ago(2)], csv());
+    expect(onPlatform()).toBe(0);
+  });
+
+  test('adds rows up with the time of the oldest, in whatever form and zone it is', async () => {
+    const inShop = new Date(Date.parse(ago(5)) - 3 * 3_600_000).toISOString().replace('T', ' ').slice(0, 19);
+    const later = inShop.replace(/(\d{4})-(\d\d)-(\d\d)/, '$3/$2/$1');
+    const first = ago(10);
+    for (const time of [inShop, later]) {
+      const file = `externalId,subsidiaryId,qty,counted_at\nA-1001-1,sub-1,4,${first}\nA-1001-1,sub-1,3,${time}\n`;
+      const { code, document } = await at.json(['push', 'stock', '-', '--rows', 'sum', '--wait'], file);
+      expect([code, document.problems]).toEqual([0, []]);
+      const { document: list } = await at.json(['outbox', 'list', '--limit', '1']);
+      expect(list[0] ?? list.changes?.[0]).toMatchObject({ body: { qty: 7 }, countedAt: first });
+    }
+  });
+
+  test('is refused by name at the preview too, if its time is none', async () => {
+    const file = 'externalId,subsidiaryId,qty,counted_at\nA-1001-1,sub-1,4,yesterday\n';
+    const told = await at.run(['push', 'stock', '-', '--dry-run'], file);
+    expect(told.stdout + told.stderr).toContain('counted_at "yesterday" is no time.');
+    expect(told.stdout).not.toContain('would be sent');
+  });
+});
+
 describe('an unknown id that is nearly that of a stock which the file lacks', () => {
   const renamed = async (externalId: string) => {
     const named = productOf(SKU);

@@ -139,6 +139,20 @@ it('a POS that only acknowledges has no usual hours, and is forgotten after four
   expect(posSigns(db, [], THURSDAY_MS + 29 * DAY_MS)).toEqual([]);
 });
 
+it('a branch that was renamed or is configured no more is no store', () => {
+  const db = tempMirror();
+  const insert = db.prepare('INSERT INTO _seen (kind, name, first_at, last_at) VALUES (?, ?, ?, ?)');
+  const at = '2026-04-01T22:10:00.000Z';
+  for (const store of ['B1', 's1', 'B2', 'B9', ''])
+    insert.run('pos-hour', `${at.slice(0, 13)} ${store}`, at, at);
+  insert.run('acknowledging-store', 'B8', at, at);
+  const branches = ['B1', 'B2'].map((externalId, i) => ({ subsidiaryId: `s${i + 1}`, externalId }));
+  const stores = (of: typeof branches) => posSigns(db, of, THURSDAY_MS).map(({ store }) => store);
+  expect(stores(branches).sort()).toEqual(['', 'B1', 'B2']);
+  expect(stores(branches.slice(1))).toEqual(['B2']);
+  expect(stores([]).sort()).toEqual(['', 'B1', 'B2', 'B8', 'B9', 's1']);
+});
+
 it('a row in pos_alive and a request of a POS are signs, a look at the status is none; silence is a finding', async () => {
   const rig = storeRig({
     lookEveryMs: 20_000,

@@ -121,6 +121,80 @@ describe('a guessed name', () => {
   });
 });
 
+describe('an empty text of a poll', () => {
+  it('takes nothing away, neither of the order nor of its lines', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order());
+    const before = mirror.orders.get(ID);
+    await poll(mirror, [
+      {
+        internalOrderId: ID,
+        status: 'inProcess',
+        name: '',
+        deliveryType: ' ',
+        user: { firstName: '', lastName: ' ', email: '', phoneNumber: '' },
+        address: { address: '', details: '' },
+        items: [
+          { product: { externalId: 'P1', name: '' }, amount: 2, comment: '' },
+          { product: { externalId: 'P2', name: ' ' }, amount: 1 },
+          { product: { externalId: '', name: 'Combo' }, amount: 1, comment: '' },
+        ],
+      },
+    ]);
+    expect(mirror.orders.get(ID)).toEqual(before);
+  });
+});
+
+describe('several names of one field in a record', () => {
+  const record = { _id: ID, companyOrderNumber: 1, createdAt: '2026-01-15T11:00:00.000Z' };
+  const inOrder = (sent: Sent) => [sent, Object.fromEntries(Object.entries(sent).reverse())];
+
+  it('give the lines that are there, not the empty list', async () => {
+    for (const names of inOrder({ items: [], products: [{ name: 'Torta', quantity: 2 }] })) {
+      const { mirror } = openTestMirror();
+      await poll(mirror, [{ ...record, status: 'inProcess', ...names }]);
+      expect(mirror.orders.get(ID)?.items).toMatchObject([{ productName: 'Torta', quantity: 2 }]);
+    }
+  });
+
+  it('give a word of the document, whichever name has it', async () => {
+    const words = {
+      status: 'LISTO',
+      orderStatus: 'ready',
+      deliveryType: 'DESPACHO',
+      shippingType: 'delivery',
+    };
+    for (const names of inOrder(words)) {
+      const { mirror } = openTestMirror();
+      await poll(mirror, [{ ...record, items: [], ...names }]);
+      expect(mirror.orders.get(ID)).toMatchObject({ status: 'ready', deliveryType: 'delivery' });
+    }
+    const { mirror } = openTestMirror();
+    await poll(mirror, [{ ...record, items: [], status: { name: 'Listo', key: 'ready' } }]);
+    expect(mirror.orders.get(ID)?.status).toBe('ready');
+  });
+
+  it('give the filled text', async () => {
+    const { mirror } = openTestMirror();
+    await poll(mirror, [{ ...record, items: [], user: { firstName: '', name: 'Ana' } }]);
+    expect(mirror.orders.get(ID)?.customerFirstName).toBe('Ana');
+  });
+});
+
+describe('a way of delivery that the document does not name', () => {
+  it.each([
+    ['delivery', 'DESPACHO'],
+    ['pickup', 'RETIRO'],
+    ['pickup', 1],
+  ])('replaces none that it does: %s by %j', async (deliveryType, word) => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ deliveryType }));
+    const before = mirror.orders.get(ID);
+    await poll(mirror, [{ internalOrderId: ID, status: 'inProcess', deliveryType: word }]);
+    expect(mirror.orders.get(ID)).toEqual(before);
+  });
+});
+
 describe('a status that the document does not name', () => {
   it.each(['PENDIENTE', 1, 'in-process'])('replaces none that it does: %j', async (status) => {
     const { mirror } = openTestMirror();

@@ -144,6 +144,20 @@ describe('choosing the list of orders', () => {
     });
   });
 
+  it('says of a list of short records that it may be orders, by a status of the document', () => {
+    const short = { _id: 'd', companyOrderNumber: 4, status: 'cancel' };
+    expect(found({ active: [a, b], cancelled: [short] })).toMatchObject({
+      ids: ['a', 'b'],
+      unread: [{ path: 'cancelled', records: 1, mayBeOrders: true }],
+    });
+    expect(
+      found({ orders: [a], cancelled: [{ _id: 'd', status: 'cancel', reason: 'x' }] })?.unread,
+    ).toMatchObject([{ mayBeOrders: true }]);
+    expect(found({ orders: [a], cashiers: [{ _id: 'd', status: 'active' }] })?.unread).toMatchObject([
+      { mayBeOrders: false },
+    ]);
+  });
+
   it('leaves records without lines beside orders with lines, however much they are alike', () => {
     const paid = { _id: 'p', orderId: 'a', status: 'paid', total: 60, createdAt: 'x' };
     const customer = { _id: 'c1', status: 'active', total: 5, createdAt: 'x' };

@@ -163,6 +163,13 @@ it('takes the same ids by SQL, of counts and of acknowledgements', () => {
   );
 });
 
+it('takes no blank around the store of a sign of life for a part of its name', () => {
+  const { path, inbox } = tempInbox();
+  const insert = pos(path).prepare('INSERT INTO pos_alive (store_external_id) VALUES (?)');
+  for (const store of ['B1   ', ' B1', 7n, null]) insert.run(store);
+  expect(inbox.read().alive.map(({ store }) => store)).toEqual(['B1', 'B1', '7', '']);
+});
+
 /** An event of an order, as the feed, the stream and hooks have it. */
 interface IdsTold {
   event?: string;

@@ -99,6 +99,7 @@ const ANSWERS: Record<string, Answer> = {
   'no data': json(200, { success: true }),
   'data: {}': json(200, { success: true, data: {} }),
   'data: 7': json(200, { success: true, data: 7 }),
+  'no envelope': (response, good) => void response.end(JSON.stringify(JSON.parse(good).data)),
   'success: false': json(200, { success: false, message: 'dates too far apart' }),
   'a page': html(200),
   nothing: (response) => void response.end(),
@@ -157,6 +158,7 @@ data: null     | garbled       | ok           | ok           | ok           | ok
 no data        | garbled       | ok           | ok           | ok           | ok           | garbled      | ok           | garbled
 data: {}       | garbled       | ok           | ok           | ok           | garbled      | garbled      | ok           | ok
 data: 7        | garbled       | ok           | ok           | garbled      | garbled      | garbled      | garbled      | garbled
+no envelope    | ok            | ok           | garbled      | garbled      | garbled      | garbled      | garbled      | garbled
 success: false | refused       | refused      | refused      | refused      | refused      | refused      | refused      | refused
 a page         | garbled       | garbled      | garbled      | garbled      | garbled      | garbled      | garbled      | garbled
 nothing        | garbled       | garbled      | garbled      | garbled      | garbled      | garbled      | garbled      | garbled

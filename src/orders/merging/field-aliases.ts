@@ -206,7 +206,14 @@ export interface SpellingNode {
   /**
    * Fields that the name may mean. `slot` is the field's index in the tree's `fields`; the lowest `rank` wins.
    */
-  hits: { slot: number; rank: number; read: ValueReader; isTold: boolean; naming: Naming }[];
+  hits: {
+    slot: number;
+    rank: number;
+    kind: FieldKind;
+    read: ValueReader;
+    isTold: boolean;
+    naming: Naming;
+  }[];
   inside: Map<string, SpellingNode> | undefined;
   /**
    * Slot of the first field inside this object that is reported if unreadable. If another value is sent in place of the
@@ -316,7 +323,7 @@ function compile(
         const parts = spelling.split('.');
         const { hits } = nodeAt(names, parts);
         if (!hits.some((hit) => hit.slot === slot)) {
-          hits.push({ slot, rank, read: readers[kind], isTold, naming });
+          hits.push({ slot, rank, kind, read: readers[kind], isTold, naming });
         }
         for (let depth = 1; isTold && depth < parts.length; depth++)
           nodeAt(names, parts.slice(0, depth)).holds ??= slot;

@@ -1,6 +1,6 @@
 import { zoneCalendar } from '../../core/time.ts';
 import { jsonText, readNumber } from '../../core/values.ts';
-import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderStatus } from './order.ts';
+import { isKnownStatus, ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderStatus } from './order.ts';
 
 /**
  * Kind of a field, which says how a sent value is read. A value that cannot be read as its kind counts as not sent.
@@ -39,6 +39,11 @@ export const READERS: Readonly<Record<Exclude<FieldKind, 'time' | 'status'>, Val
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Returns whether the value is an empty text, which the platform sends for "none". */
+export function isBlank(sent: unknown): boolean {
+  return typeof sent === 'string' && sent.trim() === '';
 }
 
 /** Placeholder for an id that was sent as a number too large to be exact. A real id never begins with a space. */
@@ -105,9 +110,16 @@ const DELIVERIES: readonly string[] = ['delivery', 'pickup'];
 
 /** Reads a delivery type: "Pickup " becomes `pickup`. A type that the document does not name is kept as sent. */
 function readDelivery(value: unknown): string | undefined {
-  const text = readText(value);
-  const word = text?.trim().toLowerCase();
-  return word !== undefined && DELIVERIES.includes(word) ? word : text;
+  if (typeof value !== 'string') return undefined;
+  const word = value.trim().toLowerCase();
+  return DELIVERIES.includes(word) ? word : readText(value);
+}
+
+/** Returns whether a value is a word in a field whose words the document names, and none of these. */
+export function isForeignWord(value: unknown, kind: FieldKind): boolean {
+  if (typeof value !== 'string') return false;
+  if (kind === 'status') return !isKnownStatus(value);
+  return kind === 'delivery' && !DELIVERIES.includes(value);
 }
 
 /** Reads a list. A map of objects counts as the list of its values: {"0": {…}, "1": {…}} → [{…}, {…}]. */

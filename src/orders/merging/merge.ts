@@ -1,4 +1,5 @@
 import { ITEM_FIELDS, ORDER_FIELDS } from './field-aliases.ts';
+import { isBlank, isForeignWord } from './field-values.ts';
 import type { OrderItem } from './mirrored-order.ts';
 import {
   isBackwards,
@@ -82,7 +83,7 @@ interface KnownFields {
 function believedFields(
   known: KnownFields | undefined,
   { fields, weights }: Pick<OrderReading, 'fields' | 'weights'>,
-  isWhole = false,
+  { isSnapshot, isWhole }: { isSnapshot: boolean; isWhole: boolean },
 ): { values: Value[]; weights: string } {
   const values: Value[] = [];
   let believed = '';
@@ -93,16 +94,24 @@ function believedFields(
     const weightBefore = weightAt(known?.weights, i);
     const weight = sent === undefined ? NOT_SAID : (weights?.[name] ?? NAMED);
     const isTaken =
-      sent !== undefined && (isWhole || isBelieved(name, before, weightBefore, sent ?? null, weight));
+      sent !== undefined &&
+      (isWhole ||
+        (isBelieved(name, before, weightBefore, sent ?? null, weight) &&
+          (isSnapshot || !takesAway(sent, before))));
     values.push(isTaken ? asValue(sent) : before);
     believed += isTaken ? weight : weightBefore;
   }
   return { values, weights: believed };
 }
 
+/** Returns whether a value is an empty text in place of a known one. From a poll it says nothing. */
+function takesAway(sent: unknown, known: unknown): boolean {
+  return isBlank(sent) && known !== null && !isBlank(known);
+}
+
 /**
  * Returns whether a value replaces the known one. A status of the document is proof of itself, under whatever name it is
- * sent, and another word replaces none of the document's.
+ * sent, and another word replaces none of the document's, neither a status nor a way of delivery.
  */
 function isBelieved(
   field: keyof OrderFields,
@@ -111,6 +120,8 @@ function isBelieved(
   sent: unknown,
   weight: Weight,
 ): boolean {
+  const isWord = field === 'deliveryType' && knownWeight === NAMED && !isForeignWord(known, 'delivery');
+  if (isWord && isForeignWord(sent, 'delivery')) return false;
   if (field !== 'status') return weight >= knownWeight;
   if (sent === null) return false;
   if (known === null || isNamedStatus(sent)) return true;
@@ -270,6 +281,7 @@ function isProduct(known: WeighedLine, heard: WeighedLine): boolean {
     known.item[name] !== null && known.item[name] === heard.item[name];
   const isOther = (name: (typeof LINE_FIELDS)[number]) => {
     if (known.item[name] === null || heard.item[name] === null || isSame(name)) return false;
+    if (takesAway(heard.item[name], known.item[name])) return false;
     const at = LINE_FIELDS.indexOf(name);
     return weightAt(heard.weights, at) >= weightAt(known.weights, at);
   };
@@ -292,6 +304,7 @@ function mergedLine(known: WeighedLine, heard: WeighedLine): WeighedLine {
     const before = isUntrue ? NOT_SAID : weightOf(known, i);
     const weight = weightOf(heard, i);
     if (weight === NOT_SAID || weight < before) return before;
+    if (takesAway(heard.item[field], known.item[field])) return before;
     merged[field] = heard.item[field];
     return weight;
   });
@@ -421,10 +434,10 @@ function stateOf({ values, seq, source }: Known): KnownOrder {
 export function merge(known: Known | undefined, heard: Heard): Merged {
   const { reading, source, isWhole = false } = heard;
   const before = known && { values: known.values, weights: known.weights.fields };
-  const { values, weights } = believedFields(before, reading, isWhole);
+  const how = { isSnapshot: source === 'webhook' || heard.isSnapshot === true, isWhole };
+  const { values, weights } = believedFields(before, reading, how);
   const knownLines = known && { ...known.lines, weights: known.weights };
-  const isSnapshot = source === 'webhook' || heard.isSnapshot === true;
-  const lines = believedLines(knownLines, reading, { isSnapshot, isWhole });
+  const lines = believedLines(knownLines, reading, how);
   const sameItems = known !== undefined && (lines === undefined || known.lines.has(lines.items));
   const outcome =
     known === undefined

@@ -9,7 +9,7 @@ import {
   type SpellingTree,
   WRAPPER_NAMES,
 } from './field-aliases.ts';
-import { BROKEN_ID, INEXACT_ID, isRecord } from './field-values.ts';
+import { BROKEN_ID, type FieldKind, INEXACT_ID, isBlank, isForeignWord, isRecord } from './field-values.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import { guessBy, type OrderFields, type OrderReading, type OrderSource, type Weight } from './order.ts';
 
@@ -40,15 +40,17 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
     // null means "not said", so it never deletes a known value.
     if (sent === null) continue;
     for (let i = 0; i < node.hits.length; i++) {
-      const { slot, rank, read, isTold, naming } = node.hits[i] as SpellingNode['hits'][number];
+      const { slot, rank, kind, read, isTold, naming } = node.hits[i] as SpellingNode['hits'][number];
       const before = values[slot];
-      if (before !== undefined && rank >= (found.ranks?.[slot] ?? 0)) continue;
+      const isLower = before !== undefined && rank >= (found.ranks?.[slot] ?? 0);
+      if (isLower && worthOf(before, kind) === MOST_WORTH) continue;
       const now = read(sent);
       if (now === undefined) {
         if (!isTold || isBlank(sent)) continue;
         found.unread = [...(found.unread ?? []), slot];
         continue;
       }
+      if (before !== undefined && worthOf(now, kind) - worthOf(before, kind) < (isLower ? 1 : 0)) continue;
       values[slot] = now;
       if (naming !== 'named') {
         found.guessed ??= new Map();
@@ -65,15 +67,21 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
   }
 }
 
+const MOST_WORTH = 2;
+
+/**
+ * Returns how much a value says, because a record may have several names of one field: an empty one says nothing, and a
+ * word that the document lacks less than one of the document's.
+ */
+function worthOf(value: unknown, kind: FieldKind): number {
+  if (isBlank(value) || (Array.isArray(value) && value.length === 0)) return 0;
+  return isForeignWord(value, kind) ? 1 : MOST_WORTH;
+}
+
 /** Returns whether a value that stands in place of an object is itself readable (as in `"store": "B1"`) or empty. */
 function isReadWhole({ hits }: SpellingNode, sent: unknown): boolean {
   if (isBlank(sent) || (Array.isArray(sent) && sent.length === 0)) return true;
   return hits.some(({ read }) => read(sent) !== undefined);
-}
-
-/** Returns whether the value is an empty text, which the platform sends for "none". */
-function isBlank(sent: unknown): boolean {
-  return typeof sent === 'string' && sent.trim() === '';
 }
 
 /** Adds a note for each field that was sent but is unreadable. */

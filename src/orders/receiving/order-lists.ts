@@ -7,7 +7,7 @@ import {
 } from '../../core/json-records.ts';
 import { ORDER_SPELLINGS, type OrderSpellings } from '../merging/field-aliases.ts';
 import { isRecord } from '../merging/field-values.ts';
-import type { OrderReading, UnreadList } from '../merging/order.ts';
+import { isKnownStatus, type OrderReading, type UnreadList } from '../merging/order.ts';
 import { readSentOrder, unwrap } from '../merging/order-reader.ts';
 
 /**
@@ -67,6 +67,8 @@ interface Sample {
   /** True if a record looks like an order. */
   areOrders: boolean;
   hasLines: boolean;
+  /** True if a record has an id and a status of the document, as a short record of an order has. */
+  hasStatus: boolean;
 }
 
 /**
@@ -129,7 +131,8 @@ class Choice {
     const isAccepted = (each: Sample) => each.hasLines === best.hasLines && this.#areAlike(each, best);
     const accepted =
       isEmptyBeside && !best.hasLines ? [] : sorted.filter((each) => each === best || isAccepted(each));
-    return this.#result(accepted, [...found, ...samples], ({ areOrders }) => areOrders);
+    const mayBe = ({ areOrders, hasStatus }: Sample) => areOrders || hasStatus;
+    return this.#result(accepted, [...found, ...samples], mayBe);
   }
 
   /** Returns the orders of the best list with a likely name, whose records have no more than an id in common. */
@@ -212,10 +215,11 @@ class Choice {
 
   /** Reads some records, spread over the whole list, until one of them is an order with lines. */
   #sample(list: RecordList): Sample {
-    const sample: Sample = { list, hasIds: false, areOrders: false, hasLines: false };
-    for (const { isOrder, hasLines } of this.#records(list)) {
+    const sample: Sample = { list, hasIds: false, areOrders: false, hasLines: false, hasStatus: false };
+    for (const { isOrder, hasLines, hasStatus } of this.#records(list)) {
       sample.hasIds = true;
       sample.areOrders ||= isOrder;
+      sample.hasStatus ||= hasStatus;
       sample.hasLines ||= isOrder && hasLines;
       if (sample.hasLines) break;
     }
@@ -248,7 +252,9 @@ class Choice {
       if (!isRecord(value)) continue;
       const reading = readSentOrder(value, text, this.#rules.spellings);
       if (!('orderId' in reading)) continue;
-      yield { value, isOrder: looksLikeOrder(reading), hasLines: reading.items !== undefined };
+      const { items, fields } = reading;
+      const hasStatus = fields.status != null && isKnownStatus(fields.status);
+      yield { value, isOrder: looksLikeOrder(reading), hasLines: items !== undefined, hasStatus };
     }
   }
 }

@@ -170,7 +170,7 @@ export class InboxRows {
         acks: acks.rows.map(({ row, values }) => ackOf(row, values)),
         alive: alive.rows.map(({ row, values }) => ({
           ...row,
-          store: String(values.store_external_id ?? ''),
+          store: String(values.store_external_id ?? '').trim(),
         })),
         more: stock.more || product.more || acks.more || alive.more,
       };

@@ -21,7 +21,10 @@ function notePosSign(db: Database.Database, store: string, at: string): void {
   sqlOf(db).run(noteSeen('pos-hour'), { name: `${at.slice(0, HOUR_LENGTH)} ${store}`, at });
 }
 
-/** Returns the signs of each store. The two ids of one branch are one store; with one branch, so is all. */
+/**
+ * Returns the signs of each configured store; without configured branches, of each store that gave one. The two ids of
+ * one branch are one store; with one branch, so is all.
+ */
 export function posSigns(
   db: Database.Database,
   branches: readonly Branch[],
@@ -40,6 +43,8 @@ export function posSigns(
       branches.length === 1
         ? branches[0]
         : branches.find(({ subsidiaryId, externalId }) => id === subsidiaryId || id === externalId);
+    // A branch that was renamed or taken out of the configuration gives no sign any more.
+    if (branch === undefined && branches.length > 0 && id !== '') continue;
     const store = branch ? (branch.externalId ?? branch.subsidiaryId ?? '') : id;
     const known = found.get(store) ?? { store, lastAt, hours: new Set() };
     known.lastAt = lastAt;
