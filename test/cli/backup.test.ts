@@ -58,7 +58,7 @@ it('backup writes one file for its user alone, says what is in it, and overwrite
 
 it.each([
   { branches: ['B1'], isLost: false, tells: 'The branches of this machine were kept' },
-  { branches: ['B1', 'B2'], isLost: true, tells: 'Branches that need not join again: B1, B2.' },
+  { branches: ['B1', 'B2'], isLost: true, tells: "Branches that don't have to join again: B1, B2." },
   { branches: [], isLost: false, tells: undefined },
 ])('restore tells what became of branches: $branches, lost: $isLost', async ({ branches, isLost, tells }) => {
   const { file, storage, json } = await storeWith(branches);
