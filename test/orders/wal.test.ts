@@ -17,6 +17,23 @@ it('commits are synced: every connection runs FULL', () => {
   ).toEqual([2, 'wal']);
 });
 
+it('what only works off what is stored is not synced and not followed by a checkpoint, and the next commit is', async () => {
+  const { mirror } = openTestMirror();
+  const settings = () =>
+    mirror.read((db) =>
+      ['synchronous', 'wal_autocheckpoint'].map((name) => db.pragma(name, { simple: true })),
+    );
+  const before = settings();
+  expect(before).toEqual([2, 1_900]);
+  expect(await mirror.writeDerived(settings)).toEqual([1, 0]);
+  expect(settings()).toEqual(before);
+  const failed = mirror.writeDerived(() => {
+    throw new Error('not done');
+  });
+  await expect(failed).rejects.toThrow('not done');
+  expect(settings()).toEqual(before);
+});
+
 it('readers are told from the kernel table of locks', () => {
   const locks = [
     '1: POSIX  ADVISORY  READ 812 fe:01:1311 124 124',
