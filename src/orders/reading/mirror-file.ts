@@ -119,7 +119,7 @@ export class MirrorFile {
     return this.#write(({ transaction }) => transaction.immediate(action) as T, signal);
   }
 
-  /** Runs a transaction like `write`, but in this turn of the event loop, because somebody waits for an answer. */
+  /** Runs a short transaction like `write`, but in this turn of the event loop, because somebody waits for it. */
   writeNow<T>(action: (db: Database.Database) => T): Promise<T> {
     return this.#write(({ transaction }) => transaction.immediate(action) as T);
   }
