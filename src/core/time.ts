@@ -14,9 +14,9 @@ export interface Clock {
 }
 
 /** Time for which a piece of longer work may hold the event loop before callbacks get their turn. */
-const TURN_MS = 10;
+const TURN_MS = 5;
 /** Pieces that are done in any case, because the commit after them takes as long as some of them. */
-const TURN_PIECES = 10;
+const TURN_PIECES = 4;
 
 /**
  * Returns a function that tells, after each piece of work that begins now, whether it has held the event loop long

@@ -193,7 +193,7 @@ export class HealthStore implements MirrorHealth {
       const freshness = [...this.#freshness];
       const alarms = [...this.#alarms];
       try {
-        await this.#file.write((db) => {
+        await this.#file.writeNow((db) => {
           for (const [, each] of freshness) setFreshness(db, each);
           for (const [key, alarm] of alarms) setAlarm(db, key, alarm);
         });

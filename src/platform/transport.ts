@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { Readable } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
 import { getProxyForUrl } from 'proxy-from-env';
 import type { Agent, Dispatcher } from 'undici';
@@ -340,6 +341,9 @@ function tooLarge(maxBytes: number): TillsyncError {
   return new TillsyncError('platform-garbled', `The platform's answer is larger than ${maxBytes} bytes.`);
 }
 
+/** Size of a part of a body that is gathered before callbacks get their turn. */
+const TURN_BYTES = 256 * 1024;
+
 /** Gathers a body of at most `maxBytes`. `saidBytes` is the size that the header announces, if any. */
 async function gather(
   body: AsyncIterable<Uint8Array>,
@@ -349,6 +353,7 @@ async function gather(
   const isUsable = Number.isSafeInteger(saidBytes) && saidBytes > 0 && saidBytes <= maxBytes;
   let whole = Buffer.allocUnsafeSlow(isUsable ? saidBytes : FIRST_BYTES);
   let size = 0;
+  let restedAt = 0;
   for await (const chunk of body) {
     const end = size + chunk.length;
     // An error in the loop closes the stream and its connection.
@@ -360,6 +365,9 @@ async function gather(
     }
     whole.set(chunk, size);
     size = end;
+    if (size - restedAt < TURN_BYTES) continue;
+    restedAt = size;
+    await setImmediate();
   }
   return size === whole.length ? whole : whole.subarray(0, size);
 }

@@ -17,6 +17,48 @@ it('commits are synced: every connection runs FULL', () => {
   ).toEqual([2, 'wal']);
 });
 
+it('what only works off what is stored is not synced and not followed by a checkpoint, and the next commit is', async () => {
+  const { mirror } = openTestMirror();
+  const settings = () =>
+    mirror.read((db) =>
+      ['synchronous', 'wal_autocheckpoint'].map((name) => db.pragma(name, { simple: true })),
+    );
+  const before = settings();
+  expect(before).toEqual([2, 1_900]);
+  expect(await mirror.writeDerived(settings)).toEqual([1, 0]);
+  expect(settings()).toEqual(before);
+  const failed = mirror.writeDerived(() => {
+    throw new Error('not done');
+  });
+  await expect(failed).rejects.toThrow('not done');
+  expect(settings()).toEqual(before);
+});
+
+it('a turn of the event loop has one transaction beside those of callbacks, which wait for no other', async () => {
+  const { mirror } = openTestMirror();
+  let turn = 0;
+  let isOver = false;
+  const count = () => {
+    turn += 1;
+    if (!isOver) setImmediate(count);
+  };
+  count();
+  const turns: Record<string, number> = {};
+  const note = (name: string) => () => {
+    turns[name] = turn;
+  };
+  const others = ['first', 'second', 'third'].map((name) =>
+    name === 'second' ? mirror.writeDerived(note(name)) : mirror.write(note(name)),
+  );
+  const stored = receive(mirror, sampleNotification(1)).then(note('callback'));
+  await Promise.all([...others, stored]);
+  isOver = true;
+  const { first = 0, second = 0, third = 0, callback = 0 } = turns;
+  expect(first).toBeLessThan(second);
+  expect(second).toBeLessThan(third);
+  expect(callback).toBeLessThan(second);
+});
+
 it('readers are told from the kernel table of locks', () => {
   const locks = [
     '1: POSIX  ADVISORY  READ 812 fe:01:1311 124 124',

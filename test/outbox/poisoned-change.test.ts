@@ -51,6 +51,7 @@ async function seller(meets: (request: TransportRequest) => TransportAnswer | un
     stores: {
       read: (action) => action(stores),
       write: async (action) => action(stores),
+      writeDerived: async (action) => action(stores),
     } as MirrorStores,
     rules: { holdBack: false, skipUnchanged: false },
     hasBranches: true,

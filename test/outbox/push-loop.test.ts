@@ -53,6 +53,7 @@ function setUp(how: { lingerMs?: number; numbers?: readonly number[] } = {}) {
       isAnswered = false;
       return db.transaction(() => action(db)).immediate();
     },
+    writeDerived: <T>(action: (at: Database.Database) => T): Promise<T> => mirror.write(action),
   };
   const loop = new PushLoop({
     kind: 'stock',

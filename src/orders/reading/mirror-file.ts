@@ -1,4 +1,5 @@
 import { statSync } from 'node:fs';
+import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
 import { hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
 import type { Clock } from '../../core/time.ts';
@@ -10,7 +11,7 @@ import {
   openKeeper,
   WriteGate,
 } from '../../db/mirror-connection.ts';
-import { settleWal, sqlOf, storing, toStorageError } from '../../db/sqlite.ts';
+import { settleWal, sqlOf, storing, toStorageError, unsynced } from '../../db/sqlite.ts';
 import { truncateWal } from '../../db/wal.ts';
 import { SEQ_JUMP } from '../merging/order.ts';
 
@@ -88,6 +89,8 @@ export class MirrorFile {
   #failure: { error: TillsyncError; untilMs: number } | undefined;
   #inodeCheckedMs = 0;
   #notedSeq = 0;
+  /** Resolves once the event loop has looked for requests after the last transaction; undefined if it has. */
+  #turn: Promise<void> | undefined;
   #closed = false;
 
   constructor(options: MirrorFileOptions) {
@@ -112,11 +115,30 @@ export class MirrorFile {
    * processes without blocking the event loop. `action` may run several times, each time from the start.
    */
   async write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
-    const run = () => this.#guarded(({ transaction }) => transaction.immediate(action) as T);
+    await this.#ownTurn();
+    return this.#write(({ transaction }) => transaction.immediate(action) as T, signal);
+  }
+
+  /** Runs a short transaction like `write`, but in this turn of the event loop, because somebody waits for it. */
+  writeNow<T>(action: (db: Database.Database) => T): Promise<T> {
+    return this.#write(({ transaction }) => transaction.immediate(action) as T);
+  }
+
+  /**
+   * Runs a transaction like `write` that only works off what is stored. The disk is not synced for it, because after a
+   * power cut it is done again, with the same outcome; nothing may be sent for it before another transaction.
+   */
+  async writeDerived<T>(action: (db: Database.Database) => T): Promise<T> {
+    await this.#ownTurn();
+    return this.#write(({ db, transaction }) => unsynced(db, () => transaction.immediate(action) as T));
+  }
+
+  async #write<T>(use: (file: OpenFile) => T, signal?: AbortSignal): Promise<T> {
     await this.gate.enter();
     let result: T;
     try {
-      result = await whenFree(this.clock, run, undefined, signal);
+      this.#turn ??= this.#nextTurn();
+      result = await whenFree(this.clock, () => this.#guarded(use), undefined, signal);
     } catch (error) {
       if (hasCode(error, 'storage-busy')) this.#options.onLocked();
       throw error;
@@ -126,6 +148,19 @@ export class MirrorFile {
     if (this.#open) this.#options.onWritten(this.#open.db);
     this.noteFeed();
     return result;
+  }
+
+  /** Waits until no transaction has run in this turn of the event loop, so that many of them leave room for callbacks. */
+  async #ownTurn(): Promise<void> {
+    while (this.#turn) await this.#turn;
+    this.#turn = this.#nextTurn();
+  }
+
+  async #nextTurn(): Promise<void> {
+    // Called where the loop reads from its connections, the first of the two still belongs to the same turn.
+    await setImmediate();
+    await setImmediate();
+    this.#turn = undefined;
   }
 
   /** Records the feed's seq outside the mirror, if `events` events were written after the last record. */

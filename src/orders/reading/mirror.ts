@@ -149,6 +149,11 @@ export class Mirror implements OrderSink {
     return this.#file.write(action, signal);
   }
 
+  /** Runs one transaction that only works off what is stored; see `MirrorFile.writeDerived`. */
+  writeDerived<T>(action: (db: Database.Database) => T): Promise<T> {
+    return this.#file.writeDerived(action);
+  }
+
   async save(entries: readonly IncomingEntry[]): Promise<SaveOutcome[]> {
     if (entries.length === 0) return [];
     const { clock } = this.#file;
@@ -156,7 +161,7 @@ export class Mirror implements OrderSink {
     const isFresh =
       nowMs - this.#webhookFreshMs >= FRESHNESS_EVERY_MS &&
       entries.some((entry) => entry.kind === 'order' && entry.observation.source === 'webhook');
-    const outcomes = await this.#file.write((db) => {
+    const outcomes = await this.#file.writeNow((db) => {
       const now = isoUtc(clock.nowMs());
       const came = { subject: 'orders.webhook', state: 'ok', message: '' } as const;
       if (isFresh) this.health.put(db, { ...came, lastOkAt: now, lastTryAt: now });

@@ -126,7 +126,7 @@ export class OutboxMaintenance {
    */
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
-    while (await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack })));
+    while (await stores.writeDerived(({ dispatcher }) => dispatcher.catchUp({ holdBack })));
     if (stores.read(({ dispatcher }) => dispatcher.movedCount) > 0) onQueued();
   }
 

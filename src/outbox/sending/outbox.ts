@@ -196,7 +196,7 @@ export class OutboxService {
   /** Adds the steps of new orders to the ledger, so that reads of stocks are up to date. */
   async catchUp(): Promise<void> {
     const { stores, holdBack } = this.#options;
-    while (await stores.write(({ dispatcher }) => dispatcher.catchUp({ holdBack })));
+    while (await stores.writeDerived(({ dispatcher }) => dispatcher.catchUp({ holdBack })));
   }
 
   /**

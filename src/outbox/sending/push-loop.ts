@@ -218,7 +218,7 @@ export class PushLoop {
     for (;;) {
       const polledMs = rules.skipUnchanged ? lastPollOkMs() : null;
       const skipUnchanged = polledMs !== null && Math.abs(clock.nowMs() - polledMs) < ORDERS_KNOWN_MS;
-      if (kind === 'stock') while (await stores.write((at) => at.dispatcher.catchUp(rules)));
+      if (kind === 'stock') while (await stores.writeDerived((at) => at.dispatcher.catchUp(rules)));
       await this.#findTargets();
       const claim = await stores.write((at) => {
         if (!this.#areTargetsFound(at)) return undefined;

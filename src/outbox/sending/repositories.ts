@@ -17,7 +17,7 @@ import { OutboxAdmin } from './outbox-admin.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 
 interface MirrorStoresOptions {
-  mirror: Pick<Mirror, 'read' | 'write'>;
+  mirror: Pick<Mirror, 'read' | 'write' | 'writeDerived'>;
   branches: readonly Branch[];
   /** See `BranchDirectory`. */
   areApart?: boolean;
@@ -132,6 +132,11 @@ export class MirrorStores {
   /** Runs one durable transaction. `action` may run more than once, each time from the start. */
   write<T>(action: (stores: Stores) => T): Promise<T> {
     return this.#options.mirror.write((db) => action(this.#of(db)));
+  }
+
+  /** Runs one transaction that only works off what is stored; see `MirrorFile.writeDerived`. */
+  writeDerived<T>(action: (stores: Stores) => T): Promise<T> {
+    return this.#options.mirror.writeDerived((db) => action(this.#of(db)));
   }
 
   #of(db: Database.Database): Stores {

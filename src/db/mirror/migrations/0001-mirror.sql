@@ -83,7 +83,8 @@ CREATE INDEX orders_by_code ON _orders (code);
 -- A poll finds what it has mirrored already by the digests of its records, without reading them.
 CREATE INDEX orders_by_poll_digest ON _orders (poll_digest) WHERE poll_digest IS NOT NULL;
 
-CREATE INDEX orders_open ON _orders (created_at)
+-- With the store, so that orders of unknown stores are found without reading the orders themselves.
+CREATE INDEX orders_open ON _orders (created_at, store_external_id)
   WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
 
 CREATE INDEX orders_scheduled ON _orders (scheduled_for)
