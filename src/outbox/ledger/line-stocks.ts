@@ -53,6 +53,9 @@ export class LineStocks {
     const belowZero = new Set<string>();
     // An order that stays is resolved again at the next start, when the configuration may name its store.
     let isUnplaced = Number(isStaying);
+    /** Keys of stocks that a line takes of, but does not say how many. */
+    const unread = new Set<string>();
+    let isAnyAnonymous = false;
     for (const { number, sku, externalId, name, quantity } of this.#linesOf(orderId)) {
       const sent = quantity === null ? 0 : Number(quantity);
       // A line below zero takes nothing, and gives nothing back before it is counted.
@@ -61,6 +64,11 @@ export class LineStocks {
       const found = places[line] ?? this.#placesOf(inStore, externalId, name);
       if (found.length > 0) places[line] = found;
       if (sku === null) noteSku(this.#sql, orderId, number, found);
+      if (externalId === null && name === null) isAnyAnonymous = true;
+      if (quantity === null || !Number.isFinite(sent)) {
+        for (const [sku, subsidiaryId] of found)
+          unread.add(qtyKey({ sku, subsidiaryId, externalId: externalId ?? '' }));
+      }
       // A line of 0 takes nothing, but its stocks are stored, because an edit may raise its quantity.
       if (sent === 0 || !Number.isFinite(sent)) continue;
       if (found.length === 0 && qty > 0) isUnplaced = 1;
@@ -72,6 +80,11 @@ export class LineStocks {
         quantities.set(key, { ...named, qty: sum });
         if (sent < 0) belowZero.add(key);
       }
+    }
+    // A line that does not say how many, or of what, takes nothing back that the order took before.
+    for (const [key, taken] of had) {
+      const isSaid = !unread.has(key) && !(isAnyAnonymous && this.isBranch(inStore, taken.subsidiaryId));
+      if (!isSaid && taken.qty > (quantities.get(key)?.qty ?? 0)) quantities.set(key, taken);
     }
     const now = JSON.stringify(places);
     if (now !== before?.places || isUnplaced !== before.isUnplaced) {
