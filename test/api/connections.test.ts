@@ -203,9 +203,7 @@ it('makes no more of a page than its reader takes, and lets those with another k
   // Twenty wait for the two; the others were told to come again.
   for (const { socket } of quiet) socket.resume();
   await until(() => quiet.filter(({ got }) => got.text.startsWith('HTTP/1.1 429 ')).length === 8);
-  await until(
-    () => quiet.filter(({ got }) => got.end.endsWith('"trimmedTo":2}\r\n0\r\n\r\n')).length === 22,
-  );
+  await until(() => quiet.filter(({ got }) => got.end.endsWith('"trimmedTo":2}\r\n0\r\n\r\n')).length === 22);
 });
 
 it('stops making a page when its reader leaves, and cuts off one that takes nothing for a minute', async () => {
