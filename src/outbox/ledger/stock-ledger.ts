@@ -4,6 +4,7 @@ import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { StockChangeItem } from '../../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from '../intake/change.ts';
 import { countTime } from '../intake/counted-at.ts';
+import { type Counted, judgeStock, lessSafety, type Step, type StockFacts } from './stock-rule.ts';
 
 /** One stock, as a row of the view `_stock_ledger`. */
 export interface LedgerStock {
@@ -97,6 +98,26 @@ const DIRTY_BRANCHES = `
     UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
   SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
+const FACTS = `
+  SELECT counted_qty AS countedQty, counted_seq AS countedSeq, counted_version AS countedVersion, counted_ms AS countedMs,
+    handed_ms AS handedMs, ${holdsBack('c.subsidiary_id')} AS holds, c.call_id IS NOT NULL AS isUnderWay,
+    k.believed_qty AS believedQty, coalesce(k.confirmed_seq, 0) AS confirmedSeq, coalesce(k.confirmed_ms, 0) AS confirmedMs,
+    coalesce(n.missing_qty, 0) AS missingQty, coalesce(n.looked_seq, 0) AS missingSeq,
+    (SELECT coalesce(max(seq), 0) FROM _ledger_orders WHERE is_unplaced = 1) AS unplacedSeq
+  FROM _stock_counts c LEFT JOIN _stock_beliefs k USING (sku, subsidiary_id) LEFT JOIN _stock_notes n USING (sku, subsidiary_id)
+  WHERE c.sku = +? AND c.subsidiary_id = +?`;
+type FactsRow = Counted &
+  Pick<StockFacts, 'believedQty' | 'confirmedSeq' | 'confirmedMs' | 'unplacedSeq'> & {
+    holds: 0 | 1;
+    isUnderWay: 0 | 1;
+    missingQty: number;
+    missingSeq: number;
+  };
+const STEPS = `
+  SELECT order_id AS orderId, seq, qty, part, booked_version AS bookedVersion, booked_ms AS bookedMs,
+    held_until_ms AS heldUntilMs, is_first AS isFirst, placed_ms AS placedMs
+  FROM _stock_steps WHERE sku = +? AND subsidiary_id = +? ORDER BY seq`;
+
 /** A number that is larger than the number of orders of any stock. */
 const MANY = 10_000;
 /** Maximum number of rejected changes among which those of unknown products are searched, the newest first. */
@@ -131,9 +152,11 @@ const HANDED_VERSION = `SELECT max(version) FROM (
  * quantity and the platform's expected one. The caller opens the transaction.
  */
 export class StockLedger {
+  readonly #db: Database.Database;
   readonly #sql: Sql;
 
   constructor(db: Database.Database) {
+    this.#db = db;
     this.#sql = sqlOf(db);
   }
 
@@ -312,19 +335,31 @@ export class StockLedger {
     return this.#sql.value(HANDED_VERSION, { sku, subsidiaryId, target: stockTarget(stock) }) ?? 0;
   }
 
-  /** Returns the orders that a stock's count does not include, oldest first. */
-  reservedBy({ sku, subsidiaryId }: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
-    return this.#sql.rows(
-      `SELECT r.order_id AS orderId, r.code FROM _stock_steps s JOIN _orders r USING (order_id)
-           JOIN _stock_counts c USING (sku, subsidiary_id)
-         WHERE s.sku = +? AND s.subsidiary_id = +?
-         GROUP BY s.order_id HAVING sum(s.qty) > 0
-           AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version
-             AND NOT (s.booked_ms > c.counted_ms AND s.booked_ms < c.handed_ms), 0)
-             OR coalesce(s.held_until_ms <= c.counted_ms, 0))))
-         ORDER BY min(s.seq) LIMIT +?`,
-      ...[sku, subsidiaryId, limit],
-    );
+  /** Returns the orders with pieces that a stock's count cannot contain, oldest first. */
+  reservedBy(place: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
+    const facts = this.factsOf(place);
+    const code = 'SELECT order_id AS orderId, code FROM _orders WHERE order_id = ?';
+    return (facts ? judgeStock(facts).reservedBy : [])
+      .flatMap((orderId) => this.#sql.rows<{ orderId: string; code: number | null }>(code, orderId))
+      .slice(0, limit);
+  }
+
+  /** Returns what the rule of a stock needs to know; undefined if the stock was never counted. */
+  factsOf({ sku, subsidiaryId }: StockKey): StockFacts | undefined {
+    const row = this.#sql.row<FactsRow>(FACTS, sku, subsidiaryId);
+    if (!row) return undefined;
+    const { believedQty, confirmedSeq, confirmedMs, holds, isUnderWay, missingQty, missingSeq, ...rest } =
+      row;
+    const { unplacedSeq, ...count } = rest;
+    const steps = this.#sql.rows<Omit<Step, 'isFirst'> & { isFirst: 0 | 1 }>(STEPS, sku, subsidiaryId);
+    return {
+      ...{ count, believedQty, confirmedSeq, confirmedMs, unplacedSeq },
+      steps: steps.map((step) => ({ ...step, isFirst: step.isFirst === 1 })),
+      holds: holds === 1,
+      isUnderWay: isUnderWay === 1,
+      safetyQty: new SafetyStock(this.#db).lookup()(sku, subsidiaryId),
+      missing: { qty: missingQty, seq: missingSeq },
+    };
   }
 
   #stocks(which: string, ...params: unknown[]): LedgerStock[] {
@@ -430,12 +465,6 @@ interface OddRule extends SafetyRule {
 export function safetyName({ sku, subsidiaryId }: SafetyScope): string {
   const what = sku === null ? 'every product' : `sku ${sku}`;
   return subsidiaryId === null ? what : `${what} in branch ${subsidiaryId}`;
-}
-
-/** Returns the quantity less the safety stock, at least 0. */
-export function lessSafety(qty: number, safetyQty: number): number {
-  // Rounds decimal fractions (weights), as the view `_stock_ledger` does.
-  return Math.max(0, Number((qty - safetyQty).toFixed(9)));
 }
 
 /**
