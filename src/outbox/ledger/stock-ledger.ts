@@ -4,6 +4,7 @@ import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { StockChangeItem } from '../../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from '../intake/change.ts';
 import { countTime } from '../intake/counted-at.ts';
+import { VERSION } from '../sending/wanted.ts';
 import { type Counted, judgeStock, lessSafety, type Step, type StockFacts } from './stock-rule.ts';
 
 /** One stock, as a row of the view `_stock_ledger`. */
@@ -129,16 +130,8 @@ const UNKNOWN_MAX = 500;
 const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
   (SELECT counted_version FROM _stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
 const HANDED_VERSION = `SELECT max(version) FROM (
-  SELECT counted_version AS version FROM _stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
-  UNION ALL SELECT given_up_version FROM _stock_notes WHERE sku = @sku AND subsidiary_id = @subsidiaryId
-  UNION ALL SELECT version FROM _outbox
-    WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NULL
-  UNION ALL SELECT version FROM _outbox
-    WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NOT NULL
-  UNION ALL SELECT version FROM _outbox
-    WHERE kind = 'stock' AND conflict_key = @target AND state = 'sending'
-  UNION ALL SELECT version FROM _outbox
-    WHERE kind = 'stock' AND target = @target AND state = 'rejected'
+  SELECT max(${VERSION}) AS version FROM _wanted w LEFT JOIN _outbox o USING (change_id)
+    WHERE w.kind = 'stock' AND subject = @target AND field = 'qty'
   UNION ALL SELECT version FROM _outbox u
     WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock' AND branch IN ('', @subsidiaryId)
       AND NOT EXISTS (SELECT 1 FROM _outbox e WHERE e.kind = 'stock'
@@ -180,7 +173,7 @@ export class StockLedger {
          counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
          counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
          change_id = excluded.change_id, address = excluded.address, named = excluded.named
-         WHERE excluded.counted_version >= _stock_counts.counted_version`,
+         WHERE excluded.counted_version >= _stock_counts.counted_version OR excluded.counted_ms > _stock_counts.counted_ms`,
       {
         sku,
         subsidiaryId,
@@ -317,13 +310,6 @@ export class StockLedger {
     const text =
       'UPDATE _stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
     this.#sql.run(text, changeId);
-    this.#sql.run(
-      `INSERT INTO _stock_notes (sku, subsidiary_id, given_up_version)
-       SELECT sku, subsidiary_id, version FROM _outbox
-         WHERE change_id = @changeId AND kind = 'stock' AND sku IS NOT NULL AND subsidiary_id IS NOT NULL
-       ON CONFLICT DO UPDATE SET given_up_version = max(coalesce(given_up_version, 0), excluded.given_up_version)`,
-      { changeId },
-    );
   }
 
   /**
@@ -504,7 +490,7 @@ export class SafetyStock {
     const isPlace = 'sku = @sku AND subsidiary_id = @subsidiaryId';
     const text = `UPDATE _stock_notes SET safety_qty = NULL WHERE ${isPlace} AND safety_qty IS NOT NULL`;
     const { changes } = this.#sql.run(text, keyOf(place));
-    const saysNothing = 'given_up_version IS NULL AND looked_ms IS NULL AND safety_qty IS NULL';
+    const saysNothing = 'looked_ms IS NULL AND safety_qty IS NULL';
     this.#sql.run(`DELETE FROM _stock_notes WHERE ${isPlace} AND ${saysNothing}`, keyOf(place));
     this.#touch(place);
     return changes > 0;
