@@ -7,7 +7,8 @@ type SeenKind =
   | 'acknowledging-store'
   | 'holding-branch'
   | 'inbox-row'
-  | 'pos-hour';
+  | 'pos-hour'
+  | 'hand-over';
 
 /** SQL for the names of a kind, to which conditions may be added: `SELECT name FROM ${seen('polled-day')} AND …`. */
 export const seen = (kind: SeenKind): string => `_seen WHERE kind = '${kind}'`;

@@ -35,7 +35,7 @@ export function bareUpserts(directory: string): BareUpserts {
     `INSERT INTO _outbox (${COLUMNS}, state) VALUES (${COLUMNS.map(() => '?')}, 'pending')
        ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
          ${VALUES.map((column) => `${column} = excluded.${column}`)},
-         message = NULL, field_versions = NULL, replaced = replaced + 1`,
+         message = NULL, replaced = replaced + 1`,
   );
 
   let version = 0;

@@ -93,7 +93,10 @@ describe('an inbox in the hands of a POS', () => {
     const again = await run();
     await until('nothing waits', isQuiet);
     expect(onPlatform()).toBe(5);
-    await until('nothing is noted any more', () => mirror('SELECT * FROM _hand_overs').length === 0);
+    await until(
+      'nothing is noted any more',
+      () => mirror("SELECT * FROM _seen WHERE kind = 'hand-over'").length === 0,
+    );
     expect(await again.end('SIGTERM')).toBe(0);
   });
 

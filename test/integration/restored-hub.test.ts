@@ -109,7 +109,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
       count(one, product, 11, reference);
       const report = await restore(file);
       expect(report.branches).toEqual(['B1', 'B2']);
-      expect(report.advice.join(' ')).toContain('Branches that need not join again: B1, B2.');
+      expect(report.advice.join(' ')).toContain("Branches that don't have to join again: B1, B2.");
       await until('the branch heard of the new numbering', () => epoch() !== before, 90_000);
       const later = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
       await until('a new order is there', () => ordersOf(one.storage).includes(later), 60_000);

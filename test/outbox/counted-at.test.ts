@@ -221,6 +221,29 @@ describe('a count whose time cannot be used', () => {
   });
 });
 
+it('a count whose id is found late contains no order that was acknowledged after a newer hand-over', () => {
+  const { out, count, send, hear, wait } = shop();
+  wait(HOUR);
+  hear('o1', 2);
+  wait(60 * SECOND);
+  // Ten are on the shelf, and the two of the order are among them.
+  out.accept('stock', [{ externalId: 'late', subsidiaryId: 's1', qty: 10 }]);
+  wait(10 * SECOND);
+  count(12, 30 * SECOND);
+  wait(10 * SECOND);
+  out.reservations.acknowledge(['o1'], 'http');
+  const tea = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 50] } }]);
+  const children = tea.children.map((sku) => ({
+    ...sku,
+    integrations: sku.integrations.map((each) => ({ ...each, productIdPosA: 'late' })),
+  }));
+  out.sweep([{ ...tea, children, raw: JSON.stringify(children) }]);
+  for (const each of out.admin.unresolved('needs-read', { limit: 9 })) {
+    out.admin.retarget(each, out.resolve(each, true));
+  }
+  expect(send()).toEqual([8]);
+});
+
 describe('the time of a count', () => {
   const NOW = Date.parse('2026-11-28T12:55:00.000Z');
   const read = (counted_at: unknown, handedAt?: string) => {

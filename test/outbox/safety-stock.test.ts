@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { lessSafety, type SafetyRule, StockLedger } from '../../src/outbox/ledger/stock-ledger.ts';
+import { type SafetyRule, StockLedger } from '../../src/outbox/ledger/stock-ledger.ts';
+import { lessSafety } from '../../src/outbox/ledger/stock-rule.ts';
 import { Stores } from '../../src/outbox/sending/repositories.ts';
 import { holding, send } from './held-back-steps.ts';
 import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';

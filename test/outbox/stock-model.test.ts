@@ -6,6 +6,7 @@ import { seededRandom } from '../support/fake-clock.ts';
 import { SEED } from '../support/seed.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { PLATFORMS, StockModel } from './stock-model.ts';
+import { viewFault } from './stock-view.ts';
 
 const STEPS = process.env.TILLSYNC_RUNS === undefined ? 80 : 200;
 const REST_EVERY = 8;
@@ -26,6 +27,7 @@ it.each(PLATFORMS)(
         const model = new StockModel(seededRandom(seed), kind);
         for (let step = 1; step <= STEPS; step++) {
           await model.act();
+          expect(viewFault(model.db), model.steps.join('\n')).toBeNull();
           if (step % REST_EVERY > 0) continue;
           const { got, wanted, calls } = await model.rest();
           expect(got, model.steps.join('\n')).toEqual(wanted);

@@ -135,6 +135,10 @@ export class StockModel {
     this.steps.push(`${kind}, skew ${this.#skewMs} ms${isTold ? ' told' : ''}`);
   }
 
+  get db() {
+    return this.#out.db;
+  }
+
   async act(): Promise<void> {
     const acts = [
       ...[() => this.#count(), () => this.#count(), () => this.#place(), () => this.#place()],

@@ -138,7 +138,7 @@ describe('two ways in', () => {
     mirror.pragma('synchronous = OFF');
     fc.assert(
       fc.property(fc.array(handOver, { minLength: 1, maxLength: 8 }), fc.boolean(), (steps, isSent) => {
-        mirror.exec('DELETE FROM _outbox; DELETE FROM _hand_overs');
+        mirror.exec("DELETE FROM _outbox; DELETE FROM _seen WHERE kind = 'hand-over'");
         const { out, inbox, command, waiting } = atShop(mirror);
         const last: Record<string, unknown> = {};
         steps.forEach(({ way, fields, lookAfter }, i) => {
@@ -163,7 +163,7 @@ describe('two ways in', () => {
         expect(end).toEqual(last);
         expect(waiting('product').length).toBeLessThanOrEqual(1);
         inbox.look();
-        expect(out.db.prepare('SELECT count(*) FROM _hand_overs').pluck().get()).toBe(0);
+        expect(out.db.prepare("SELECT count(*) FROM _seen WHERE kind = 'hand-over'").pluck().get()).toBe(0);
       }),
       { numRuns: runsOf(100) },
     );

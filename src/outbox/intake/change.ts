@@ -307,8 +307,6 @@ export interface OutboxChange extends OutboxEntry {
   basis: 'mirror' | 'as-is' | 'needs-read';
   /** Number of the submission. Later submissions have higher numbers. */
   version: number;
-  /** For each field of the body, the version that set it. */
-  versions: Readonly<Record<string, number>>;
   /** Newest event of the order feed when the change was submitted. */
   asOfSeq: number;
   /** When the newest value was handed over, ISO 8601 UTC. */

@@ -1,6 +1,7 @@
 import { TillsyncError } from '../../core/errors.ts';
 import { sqlOf } from '../../db/sqlite.ts';
-import { lessSafety, stockTarget, unsettledStocks } from '../ledger/stock-ledger.ts';
+import { stockTarget, unsettledStocks } from '../ledger/stock-ledger.ts';
+import { lessSafety } from '../ledger/stock-rule.ts';
 import { KnownValues } from '../sending/known-values.ts';
 import type { OutboxService } from '../sending/outbox.ts';
 import type { MirrorStores, Stores } from '../sending/repositories.ts';

@@ -3,13 +3,13 @@ import type { BranchDirectory, CatalogLookup, CatalogMapping } from '../../catal
 import { subsidiaryOf } from '../../catalog/unmapped.ts';
 import { TillsyncError } from '../../core/errors.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
+import { seen } from '../../db/seen.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import { newestSeqAt } from '../../orders/reading/mirror-file.ts';
 import { MovedIds } from '../ledger/moved-ids.ts';
 import { Reservations } from '../ledger/reservations.ts';
 import {
   comeBackMs,
-  type LaterVersions,
   type PassedOver,
   PRIORITY_OTHERS,
   priorityOf,
@@ -19,6 +19,7 @@ import {
 } from '../sending/call-plan.ts';
 import { KnownValues } from '../sending/known-values.ts';
 import { type NewChange, OutboxQueue } from '../sending/queue.ts';
+import type { Rival } from '../sending/wanted.ts';
 import {
   type Change,
   type ChangeBody,
@@ -63,6 +64,9 @@ export type ZeroHolds = ReadonlyMap<string, GuardReason>;
 /** Number of stocks that newly go to zero in each branch. */
 type ZerosByBranch = ReadonlyMap<string, number>;
 
+/** Whether a value that is there already was submitted later than an item. */
+export type IsLater = (there: Rival) => boolean;
+
 interface AcceptOptions {
   source: ChangeSource;
   /** Who submitted the changes, if more is known than the interface. */
@@ -77,8 +81,8 @@ interface AcceptOptions {
   zeroHolds?: ZeroHolds | undefined;
   /** Newest event of the order feed at the time of submission, if the changes were submitted earlier than now. */
   asOfSeq?: number;
-  /** Versions of changes that were submitted later than the items. */
-  later?: LaterVersions | undefined;
+  /** Whether this value was submitted later than the items. */
+  isLater?: IsLater | undefined;
   /** Branch in whose turn the changes without a branch are sent. */
   branch?: string | undefined;
   /**
@@ -117,6 +121,7 @@ const BASIS: Record<Exclude<Resolution['state'], 'rejected'>, OutboxChange['basi
   'as-is': 'as-is',
   'needs-read': 'needs-read',
 };
+const HANDED_OVER = seen('hand-over');
 /** Target that unreadable items get. */
 export const UNREADABLE: Target = {
   key: 'unreadable',
@@ -236,8 +241,8 @@ export class OutboxIntake {
         createdAt,
       );
       if (options.beforeInbox !== undefined && placed.length > 0) {
-        const note = 'INSERT INTO _hand_overs (first_version, last_version, handed_at) VALUES (?, ?, ?)';
-        this.#sql.run(note, lastId - placed.length + 1, lastId, options.beforeInbox);
+        const note = "INSERT INTO _seen (kind, name, first_at) VALUES ('hand-over', ? || '-' || ?, ?)";
+        this.#sql.run(note, String(lastId - placed.length + 1), String(lastId), options.beforeInbox);
       }
       // Must follow the INSERT of the note, because `begin` reads the last rowid.
       this.#queue.begin();
@@ -276,7 +281,7 @@ export class OutboxIntake {
           subsidiaryId,
           branch,
         };
-        return this.#take(change, each, options, options.later ?? lateBy(each.item));
+        return this.#take(change, each, options, options.isLater ?? lateBy(each.item));
       });
       const versions = { first: lastId - placed.length + 1, last: lastId };
       // The items as they were given, by which the caller finds them again.
@@ -286,27 +291,28 @@ export class OutboxIntake {
   }
 
   /**
-   * Returns a function that finds the versions of the changes that were submitted after an item but accepted before
-   * it.
+   * Returns a function that returns a test for values that were handed over past the inbox after an item was put there;
+   * undefined if there are none.
    */
-  #lateBy(items: readonly SubmittedChange[]): (item: SubmittedChange) => Versions | undefined {
+  #lateBy(items: readonly SubmittedChange[]): (item: SubmittedChange) => IsLater | undefined {
     if (items.every(({ handedAt }) => !handedAt)) return () => undefined;
     // Times in the future are ignored, because they were noted before the clock was set back.
     const later = this.#sql.rows<Versions & { handedAt: string }>(
-      `SELECT first_version AS first, last_version AS last, handed_at AS handedAt FROM _hand_overs
-       WHERE handed_at <= ? ORDER BY first_version`,
+      `SELECT CAST(name AS INTEGER) AS first, CAST(substr(name, instr(name, '-') + 1) AS INTEGER) AS last,
+         first_at AS handedAt
+       FROM ${HANDED_OVER} AND first_at <= ? ORDER BY first`,
       this.#now(),
     );
     const last = later.at(-1)?.last ?? 0;
     return ({ handedAt }) => {
       const next = handedAt ? later.find((each) => each.handedAt > handedAt) : undefined;
-      return next && { first: next.first, last };
+      return next && (({ version }) => next.first <= version && version <= last);
     };
   }
 
   /** Records that the inbox was empty at `at`, which means that all rows inserted before that time are copied. */
   inboxWasEmpty(at: string): void {
-    this.#sql.run('DELETE FROM _hand_overs WHERE handed_at <= ?', at);
+    this.#sql.run(`DELETE FROM ${HANDED_OVER} AND first_at <= ?`, at);
     this.#reservations.inboxWasEmpty(at);
   }
 
@@ -314,7 +320,7 @@ export class OutboxIntake {
    * Whether a submission or acknowledgement up to `at` was noted, because the inbox might still contain earlier rows.
    */
   mayComeLate(at: string): boolean {
-    const late = 'SELECT 1 FROM _hand_overs WHERE handed_at <= ? LIMIT 1';
+    const late = `SELECT 1 FROM ${HANDED_OVER} AND first_at <= ? LIMIT 1`;
     return this.#sql.value(late, at) !== undefined || this.#reservations.waitsForInbox(at);
   }
 
@@ -431,7 +437,7 @@ export class OutboxIntake {
     common: Omit<NewChange, 'basis' | 'body' | 'message' | 'heldGuard' | 'zeroedAt'>,
     { item, resolution, zeroedAt, hold: zeroHold }: Placed,
     { hold: all, guards }: AcceptOptions,
-    lateBy: LaterVersions | undefined,
+    isLater: IsLater | undefined,
   ): Acceptance {
     const { changeId } = common;
     if ('fault' in item || resolution === null || resolution.state === 'rejected') {
@@ -458,8 +464,8 @@ export class OutboxIntake {
       }
       given = { ...given, ...rest };
     }
-    if (lateBy) {
-      const rest = this.#queue.restOfLate(given, lateBy);
+    if (isLater) {
+      const rest = this.#queue.restOf(given, { key: given.target, conflictKey: given.conflictKey }, isLater);
       if ('overruledBy' in rest) {
         this.#queue.putSuperseded(given, rest.overruledBy);
         return { changeId: rest.overruledBy, state: 'pending', message: null, candidates: [] };

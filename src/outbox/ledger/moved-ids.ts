@@ -13,7 +13,8 @@ import {
 } from '../intake/change.ts';
 import { resolveStock } from '../intake/resolve.ts';
 import type { KnownValues } from '../sending/known-values.ts';
-import { meansItsStock, type OutboxQueue } from '../sending/queue.ts';
+import type { OutboxQueue } from '../sending/queue.ts';
+import { meansItsStock } from '../sending/wanted.ts';
 import { placesOfId, type StockKey, stockTarget } from './stock-ledger.ts';
 
 /** Maximum number of moved ids whose counts arrive in one transaction. */
@@ -303,13 +304,10 @@ export class MovedIds {
       const { key, ...ids } = target;
       const moved = { ...change, ...ids, target: key, basis: 'mirror' as const, body };
       // Once a count says when it was made, the times decide, and else the order of hand-overs.
-      const isDated = queue.hasDated(moved);
-      const rest = isDated ? queue.restOfCount(moved, moved) : queue.restOf(moved, target);
-      if ('overruledBy' in rest) {
-        const { overruledBy: by } = rest;
-        queue.supersede(changeId, typeof by === 'number' ? by : by.changeId, at);
-      } else if (isDated) queue.moveNewest(rest, at);
-      else queue.move(rest, at);
+      const isLastCount = queue.hasDated(moved);
+      const rest = isLastCount ? queue.restOfCount(moved, moved) : moved;
+      if ('overruledBy' in rest) queue.supersede(changeId, rest.overruledBy.changeId, at);
+      else queue.move(rest, at, { isLastCount });
     }
   }
 

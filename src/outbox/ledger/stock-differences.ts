@@ -44,8 +44,8 @@ const DIFFERING = '_stock_counts WHERE differs_since_ms IS NOT NULL';
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,
     c.refused_version < c.counted_version OR NOT (
-      EXISTS (SELECT 1 FROM _stock_notes g WHERE g.sku = c.sku AND g.subsidiary_id = c.subsidiary_id
-        AND g.given_up_version >= c.counted_version)
+      EXISTS (SELECT 1 FROM _wanted g WHERE g.kind = 'stock' AND g.subject = 'sku:' || c.sku || '@' || c.subsidiary_id
+        AND g.field = 'qty' AND g.standing = 'given-up' AND g.version >= c.counted_version)
       OR EXISTS (SELECT 1 FROM _outbox o WHERE o.state = 'rejected'
         AND o.kind = 'stock' AND o.target = 'sku:' || c.sku || '@' || c.subsidiary_id
         AND o.version >= c.counted_version)) AS isWanted,

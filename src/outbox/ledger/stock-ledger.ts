@@ -4,6 +4,8 @@ import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { StockChangeItem } from '../../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from '../intake/change.ts';
 import { countTime } from '../intake/counted-at.ts';
+import { VERSION } from '../sending/wanted.ts';
+import { type Counted, judgeStock, lessSafety, type Step, type StockFacts } from './stock-rule.ts';
 
 /** One stock, as a row of the view `_stock_ledger`. */
 export interface LedgerStock {
@@ -97,6 +99,26 @@ const DIRTY_BRANCHES = `
     UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
   SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
+const FACTS = `
+  SELECT counted_qty AS countedQty, counted_seq AS countedSeq, counted_version AS countedVersion, counted_ms AS countedMs,
+    handed_ms AS handedMs, ${holdsBack('c.subsidiary_id')} AS holds, c.call_id IS NOT NULL AS isUnderWay,
+    k.believed_qty AS believedQty, coalesce(k.confirmed_seq, 0) AS confirmedSeq, coalesce(k.confirmed_ms, 0) AS confirmedMs,
+    coalesce(n.missing_qty, 0) AS missingQty, coalesce(n.looked_seq, 0) AS missingSeq,
+    (SELECT coalesce(max(seq), 0) FROM _ledger_orders WHERE is_unplaced = 1) AS unplacedSeq
+  FROM _stock_counts c LEFT JOIN _stock_beliefs k USING (sku, subsidiary_id) LEFT JOIN _stock_notes n USING (sku, subsidiary_id)
+  WHERE c.sku = +? AND c.subsidiary_id = +?`;
+type FactsRow = Counted &
+  Pick<StockFacts, 'believedQty' | 'confirmedSeq' | 'confirmedMs' | 'unplacedSeq'> & {
+    holds: 0 | 1;
+    isUnderWay: 0 | 1;
+    missingQty: number;
+    missingSeq: number;
+  };
+const STEPS = `
+  SELECT order_id AS orderId, seq, qty, part, booked_version AS bookedVersion, booked_ms AS bookedMs,
+    held_until_ms AS heldUntilMs, is_first AS isFirst, placed_ms AS placedMs
+  FROM _stock_steps WHERE sku = +? AND subsidiary_id = +? ORDER BY seq`;
+
 /** A number that is larger than the number of orders of any stock. */
 const MANY = 10_000;
 /** Maximum number of rejected changes among which those of unknown products are searched, the newest first. */
@@ -108,16 +130,8 @@ const UNKNOWN_MAX = 500;
 const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
   (SELECT counted_version FROM _stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
 const HANDED_VERSION = `SELECT max(version) FROM (
-  SELECT counted_version AS version FROM _stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
-  UNION ALL SELECT given_up_version FROM _stock_notes WHERE sku = @sku AND subsidiary_id = @subsidiaryId
-  UNION ALL SELECT version FROM _outbox
-    WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NULL
-  UNION ALL SELECT version FROM _outbox
-    WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NOT NULL
-  UNION ALL SELECT version FROM _outbox
-    WHERE kind = 'stock' AND conflict_key = @target AND state = 'sending'
-  UNION ALL SELECT version FROM _outbox
-    WHERE kind = 'stock' AND target = @target AND state = 'rejected'
+  SELECT max(${VERSION}) AS version FROM _wanted w LEFT JOIN _outbox o USING (change_id)
+    WHERE w.kind = 'stock' AND subject = @target AND field = 'qty'
   UNION ALL SELECT version FROM _outbox u
     WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock' AND branch IN ('', @subsidiaryId)
       AND NOT EXISTS (SELECT 1 FROM _outbox e WHERE e.kind = 'stock'
@@ -131,9 +145,11 @@ const HANDED_VERSION = `SELECT max(version) FROM (
  * quantity and the platform's expected one. The caller opens the transaction.
  */
 export class StockLedger {
+  readonly #db: Database.Database;
   readonly #sql: Sql;
 
   constructor(db: Database.Database) {
+    this.#db = db;
     this.#sql = sqlOf(db);
   }
 
@@ -157,7 +173,7 @@ export class StockLedger {
          counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
          counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
          change_id = excluded.change_id, address = excluded.address, named = excluded.named
-         WHERE excluded.counted_version >= _stock_counts.counted_version`,
+         WHERE excluded.counted_version >= _stock_counts.counted_version OR excluded.counted_ms > _stock_counts.counted_ms`,
       {
         sku,
         subsidiaryId,
@@ -294,13 +310,6 @@ export class StockLedger {
     const text =
       'UPDATE _stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
     this.#sql.run(text, changeId);
-    this.#sql.run(
-      `INSERT INTO _stock_notes (sku, subsidiary_id, given_up_version)
-       SELECT sku, subsidiary_id, version FROM _outbox
-         WHERE change_id = @changeId AND kind = 'stock' AND sku IS NOT NULL AND subsidiary_id IS NOT NULL
-       ON CONFLICT DO UPDATE SET given_up_version = max(coalesce(given_up_version, 0), excluded.given_up_version)`,
-      { changeId },
-    );
   }
 
   /**
@@ -312,19 +321,31 @@ export class StockLedger {
     return this.#sql.value(HANDED_VERSION, { sku, subsidiaryId, target: stockTarget(stock) }) ?? 0;
   }
 
-  /** Returns the orders that a stock's count does not include, oldest first. */
-  reservedBy({ sku, subsidiaryId }: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
-    return this.#sql.rows(
-      `SELECT r.order_id AS orderId, r.code FROM _stock_steps s JOIN _orders r USING (order_id)
-           JOIN _stock_counts c USING (sku, subsidiary_id)
-         WHERE s.sku = +? AND s.subsidiary_id = +?
-         GROUP BY s.order_id HAVING sum(s.qty) > 0
-           AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version
-             AND NOT (s.booked_ms > c.counted_ms AND s.booked_ms < c.handed_ms), 0)
-             OR coalesce(s.held_until_ms <= c.counted_ms, 0))))
-         ORDER BY min(s.seq) LIMIT +?`,
-      ...[sku, subsidiaryId, limit],
-    );
+  /** Returns the orders with pieces that a stock's count cannot contain, oldest first. */
+  reservedBy(place: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
+    const facts = this.factsOf(place);
+    const code = 'SELECT order_id AS orderId, code FROM _orders WHERE order_id = ?';
+    return (facts ? judgeStock(facts).reservedBy : [])
+      .flatMap((orderId) => this.#sql.rows<{ orderId: string; code: number | null }>(code, orderId))
+      .slice(0, limit);
+  }
+
+  /** Returns what the rule of a stock needs to know; undefined if the stock was never counted. */
+  factsOf({ sku, subsidiaryId }: StockKey): StockFacts | undefined {
+    const row = this.#sql.row<FactsRow>(FACTS, sku, subsidiaryId);
+    if (!row) return undefined;
+    const { believedQty, confirmedSeq, confirmedMs, holds, isUnderWay, missingQty, missingSeq, ...rest } =
+      row;
+    const { unplacedSeq, ...count } = rest;
+    const steps = this.#sql.rows<Omit<Step, 'isFirst'> & { isFirst: 0 | 1 }>(STEPS, sku, subsidiaryId);
+    return {
+      ...{ count, believedQty, confirmedSeq, confirmedMs, unplacedSeq },
+      steps: steps.map((step) => ({ ...step, isFirst: step.isFirst === 1 })),
+      holds: holds === 1,
+      isUnderWay: isUnderWay === 1,
+      safetyQty: new SafetyStock(this.#db).lookup()(sku, subsidiaryId),
+      missing: { qty: missingQty, seq: missingSeq },
+    };
   }
 
   #stocks(which: string, ...params: unknown[]): LedgerStock[] {
@@ -432,12 +453,6 @@ export function safetyName({ sku, subsidiaryId }: SafetyScope): string {
   return subsidiaryId === null ? what : `${what} in branch ${subsidiaryId}`;
 }
 
-/** Returns the quantity less the safety stock, at least 0. */
-export function lessSafety(qty: number, safetyQty: number): number {
-  // Rounds decimal fractions (weights), as the view `_stock_ledger` does.
-  return Math.max(0, Number((qty - safetyQty).toFixed(9)));
-}
-
 /**
  * Stores the safety stock, which the view `stock_safety` shows. The most specific rule applies to a stock: product in branch, then
  * product, then branch, then all. The view `_stock_ledger` subtracts it. A changed rule marks its stocks to be judged
@@ -475,7 +490,7 @@ export class SafetyStock {
     const isPlace = 'sku = @sku AND subsidiary_id = @subsidiaryId';
     const text = `UPDATE _stock_notes SET safety_qty = NULL WHERE ${isPlace} AND safety_qty IS NOT NULL`;
     const { changes } = this.#sql.run(text, keyOf(place));
-    const saysNothing = 'given_up_version IS NULL AND looked_ms IS NULL AND safety_qty IS NULL';
+    const saysNothing = 'looked_ms IS NULL AND safety_qty IS NULL';
     this.#sql.run(`DELETE FROM _stock_notes WHERE ${isPlace} AND ${saysNothing}`, keyOf(place));
     this.#touch(place);
     return changes > 0;

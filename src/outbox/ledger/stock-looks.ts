@@ -71,10 +71,7 @@ export class StockLooks {
          SELECT sku, subsidiary_id FROM _stock_notes WHERE looked_ms <= ? AND missing_qty > 0)`,
       before,
     );
-    this.#sql.run(
-      'DELETE FROM _stock_notes WHERE looked_ms <= ? AND given_up_version IS NULL AND safety_qty IS NULL',
-      before,
-    );
+    this.#sql.run('DELETE FROM _stock_notes WHERE looked_ms <= ? AND safety_qty IS NULL', before);
     const forget = 'looked_ms = NULL, looked_seq = NULL, missing_qty = NULL, look_refused = NULL';
     this.#sql.run(`UPDATE _stock_notes SET ${forget} WHERE looked_ms <= ?`, before);
     return missed.changes > 0;

@@ -1,5 +1,5 @@
 import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '../../platform/schemas.ts';
-import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type OutboxChange } from '../intake/change.ts';
+import { ADDRESS_KEYS, type ChangeBody, type ChangeKind } from '../intake/change.ts';
 import { goesToZero, sameNumber } from '../intake/guards.ts';
 
 /** A sold-out change is sent before all others, so that nobody buys the product any more. */
@@ -313,7 +313,7 @@ function hasExternalId(mapping: SkuRecord['integrations'][number], externalId: s
 }
 
 /** Fields that all skus of a product share (the platform's document, "Product level fields"). */
-const SHARED_FIELDS = ['name', 'description', 'show'] as const;
+export const SHARED_FIELDS = ['name', 'description', 'show'] as const;
 
 type Fields = Record<string, unknown>;
 
@@ -343,42 +343,6 @@ export function withoutOverruled<T extends ChangeBody>(
   return valueKeys(rest).length === 0 ? undefined : (rest as T);
 }
 
-/** A body, with the version of the submission that set each field. Later submissions have higher versions. */
-type Versioned = Pick<OutboxChange, 'body' | 'versions'>;
-
-/** Merges two changes of one target field by field: each field gets its newest value. */
-export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
-  const [older, newer] = newestIn(a) > newestIn(b) ? [b, a] : [a, b];
-  const body = mergeBodies(older.body, newer.body) as Fields;
-  const versions: Record<string, number> = { ...older.versions, ...newer.versions };
-  for (const field of valueKeys(older.body)) {
-    if ((older.versions[field] ?? 0) <= (newer.versions[field] ?? 0)) continue;
-    body[field] = (older.body as Fields)[field];
-    versions[field] = older.versions[field] ?? 0;
-  }
-  return { body: body as ChangeBody, versions };
-}
-
-/**
- * Removes from a change the fields that have a newer value in `other`. For `scope`, see `withoutOverruled`. Returns
- * undefined if no field is left.
- */
-export function withoutNewer(
-  change: Versioned,
-  other: Versioned,
-  scope: 'all' | 'shared',
-): ChangeBody | undefined {
-  const newer: Fields = {};
-  for (const field of valueKeys(other.body)) {
-    if ((other.versions[field] ?? 0) > (change.versions[field] ?? 0)) newer[field] = true;
-  }
-  return withoutOverruled(change.body, newer as ChangeBody, scope);
-}
-
-function newestIn({ body, versions }: Versioned): number {
-  return Math.max(0, ...valueKeys(body).map((field) => versions[field] ?? 0));
-}
-
 /** Returns the keys of a body except those that identify the product and the branch. */
 export function valueKeys(body: object): string[] {
   return Object.keys(body).filter((key) => !(ADDRESS_KEYS as readonly string[]).includes(key));
@@ -389,48 +353,8 @@ export function hasSharedFields(kind: ChangeKind, body: object): boolean {
   return kind === 'product' && SHARED_FIELDS.some((field) => Object.hasOwn(body, field));
 }
 
-export type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq' | 'countedAt' | 'handedAt' | 'named'>;
-/** The fields of a change from which newer changes may remove values. */
-export type Rest = Pick<
-  OutboxChange,
-  | ('changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt')
-  | ('countedAt' | 'handedAt' | 'named')
->;
 /** Range of versions, both ends included. */
 export interface Versions {
   first: number;
   last: number;
-}
-/**
- * Range of versions that were submitted after a change and accepted before it. `own`: versions in it that the change's
- * own submission took.
- */
-export interface LaterVersions extends Versions {
-  own?: readonly Versions[];
-}
-
-/** Returns the change with only the fields whose versions are in the range: at most `last`, and not among `own`. */
-export function fieldsAmong(change: OutboxChange, { last, own = [] }: LaterVersions): OutboxChange {
-  const body: Record<string, unknown> = { ...change.body };
-  for (const field of valueKeys(change.body)) {
-    const version = change.versions[field] ?? 0;
-    const isOwn = own.some((range) => range.first <= version && version <= range.last);
-    if (version > last || isOwn) delete body[field];
-  }
-  return { ...change, body: body as unknown as ChangeBody };
-}
-
-/**
- * Returns an older change with what a newer one left of it. The platform accepts a stock's `show` only with a
- * quantity, so a lone `show` gets the quantity of the newer change, with its version, its times and its name.
- */
-export function withQtyOf<T extends Rest>(
-  { body: newer, version, asOfSeq, countedAt, handedAt, named }: Newer,
-  older: T,
-  rest: ChangeBody,
-): T {
-  if (!('qty' in newer) || 'qty' in rest) return { ...older, body: rest };
-  const body = { ...rest, qty: newer.qty } as ChangeBody;
-  const versions = { ...older.versions, qty: version };
-  return { ...older, body, versions, version, asOfSeq, countedAt, handedAt, named, zeroedAt: null };
 }

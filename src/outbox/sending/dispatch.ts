@@ -9,13 +9,13 @@ import { countedAgain, MovedIds } from '../ledger/moved-ids.ts';
 import { Reservations, type ReservationsOptions } from '../ledger/reservations.ts';
 import {
   type LedgerStock,
-  lessSafety,
   SafetyStock,
   type StockKey,
   StockLedger,
   stockTarget,
 } from '../ledger/stock-ledger.ts';
 import { StockLooks } from '../ledger/stock-looks.ts';
+import { lessSafety, qtyToSend } from '../ledger/stock-rule.ts';
 import {
   alternate,
   fillCall,
@@ -315,7 +315,7 @@ export class OutboxDispatcher {
    * Whether the stock must be read on the platform first, because an unknown order may have taken the last pieces.
    */
   #waitsForLook(stock: LedgerStock, { lookBelow = 0 }: SendRules): boolean {
-    const qty = wantedOf(stock);
+    const qty = qtyToSend(stock);
     return qty > 0 && qty <= lookBelow && !this.#looks.isFresh(stock);
   }
 
@@ -335,7 +335,7 @@ export class OutboxDispatcher {
     const { skipUnchanged, trustMs = Number.POSITIVE_INFINITY } = rules;
     return (
       skipUnchanged &&
-      stock.expectedQty === wantedOf(stock) &&
+      stock.expectedQty === qtyToSend(stock) &&
       stock.orderedQty === 0 &&
       stock.confirmedSeq >= this.#reservations.fromSeq &&
       Math.abs(this.#clock.nowMs() - stock.confirmedMs) <= trustMs &&
@@ -368,7 +368,7 @@ export class OutboxDispatcher {
     const { changeId, target, attempts, body, subsidiaryId } = row;
     let qty: number | null = null;
     if (stock) {
-      qty = wantedOf(stock);
+      qty = qtyToSend(stock);
       this.#ledger.markSent(stock, { ...call, changeId, qty, hadQty: null });
     } else if ('qty' in body) {
       // The product is unknown, so only the safety stock of the branch, or of all products, applies.
@@ -564,12 +564,4 @@ function belowZero(countedQty: number): string {
 
 function keptBack(sentQty: number | null, safetyQty: number): string {
   return `Sent as ${sentQty}: the safety stock of ${safetyQty} is kept back.`;
-}
-
-/**
- * Returns the quantity to send. In a branch that does not hold back, it is the count less the safety stock and less
- * pieces of orders that have not arrived yet.
- */
-function wantedOf(stock: LedgerStock): number {
-  return stock.holds ? stock.wantedQty : lessSafety(stock.countedQty - stock.unheardQty, stock.safetyQty);
 }

@@ -13,8 +13,7 @@ import { countedLater } from '../intake/counted-at.ts';
 import { GUARDS_OFF, type Guard, type GuardSettings } from '../intake/guards.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from '../intake/intake.ts';
 import { StockLedger } from '../ledger/stock-ledger.ts';
-import { withoutNewer, withQtyOf } from './call-plan.ts';
-import { OutboxQueue, SENT } from './queue.ts';
+import { OutboxQueue } from './queue.ts';
 
 const UNRESOLVED = "basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')";
 
@@ -52,18 +51,15 @@ export class OutboxAdmin {
           ? [this.#held(which.changeId)]
           : this.#queue.all(
               `WHERE state = 'pending' AND held_guard IS NOT NULL AND held_guard = coalesce(?, held_guard)
-               ORDER BY version`,
+               ORDER BY version DESC`,
               which.guard,
             );
       let released = 0;
       for (const { changeId } of held) {
-        // Releasing an earlier change may have replaced this one.
+        // Releasing a newer change may have replaced this one.
         const change = this.#queue.get(changeId);
         if (change?.state !== 'pending' || change.heldGuard === null) continue;
-        const rest = this.#withoutSent(change, this.#newerSent(change));
-        if (rest === undefined) continue;
-        this.#queue.release(rest, 'Released by a person.', this.#now());
-        released += 1;
+        if (this.#queue.release(change, 'Released by a person.', this.#now())) released += 1;
       }
       return released;
     });
@@ -116,7 +112,9 @@ export class OutboxAdmin {
   }
 
   #discard(changeId: number): void {
+    const change = this.#find(changeId);
     this.#end(changeId, 'superseded', 'Discarded by a person.');
+    this.#queue.giveUp(change);
     this.#ledger.giveUp(changeId);
   }
 
@@ -198,85 +196,21 @@ export class OutboxAdmin {
     });
   }
 
-  /**
-   * Moves a change to its target, without the fields for which the target got newer values under another id meanwhile.
-   */
+  /** Moves a change to its target, unless that has newer values of all its fields. */
   #moveUnlessOutdated(change: OutboxChange): void {
-    const { kind, conflictKey } = change;
-    if (kind === 'stock' && this.#queue.hasDated(change)) {
-      this.#moveCount(change);
-      return;
-    }
-    // A guard can judge the change only now that its product is known.
-    const { hold, zeroedAt } =
-      change.heldGuard === null
-        ? this.#intake.judgeFound(change, this.#guards)
-        : { ...change, hold: undefined };
-    const newerOnes = this.#newerSent(change);
-    // A held change is not merged with the waiting one, so fields with newer values there are removed from it here.
-    if (hold) {
-      const waiting =
-        "WHERE kind = ? AND conflict_key = ? AND version > ? AND state = 'pending' AND held_guard IS NULL";
-      newerOnes.push(...this.#queue.all(waiting, kind, conflictKey, oldestIn(change)));
-    }
-    const moved = this.#withoutSent({ ...change, zeroedAt }, newerOnes);
-    if (moved === undefined) return;
-    const isHeld = hold && ('price' in moved.body || moved.zeroedAt !== null);
-    this.#queue.move(
-      isHeld ? { ...moved, heldGuard: hold.guard, message: hold.message } : moved,
-      this.#now(),
-    );
-  }
-
-  /** Moves a count to its stock if no count of the stock was made later. */
-  #moveCount(change: OutboxChange): void {
-    const rest = this.#queue.restOfCount(change, change);
+    const isDated = change.kind === 'stock' && this.#queue.hasDated(change);
+    const rest = isDated ? this.#queue.restOfCount(change, change) : change;
     if ('overruledBy' in rest) {
       const { changeId: by } = rest.overruledBy;
       this.#end(change.changeId, 'superseded', countedLater(change, rest.overruledBy), by);
       return;
     }
+    // A guard can judge the change only now that its product is known.
     const { hold, zeroedAt } =
-      change.heldGuard === null
+      rest.heldGuard === null
         ? this.#intake.judgeFound(rest, this.#guards)
-        : { hold: undefined, zeroedAt: change.zeroedAt };
-    const isHeld = hold !== undefined && zeroedAt !== null;
-    const held = isHeld ? { heldGuard: hold.guard, message: hold.message } : {};
-    this.#queue.moveNewest({ ...rest, zeroedAt, ...held }, this.#now());
-  }
-
-  /**
-   * Returns newer changes whose values override this one: those of the product that were sent, and those of the target
-   * that the platform rejected.
-   */
-  #newerSent(change: OutboxChange): OutboxChange[] {
-    const { kind, target, conflictKey } = change;
-    const since = oldestIn(change);
-    const sent = `WHERE kind = ? AND conflict_key = ? AND version > ? AND ${SENT} ORDER BY version`;
-    const refused =
-      "WHERE kind = ? AND target = ? AND version > ? AND state = 'rejected' AND basis = 'mirror'";
-    return [
-      ...this.#queue.all(sent, kind, conflictKey, since),
-      ...this.#queue.all(`${refused} ORDER BY version`, kind, target, since),
-    ];
-  }
-
-  /**
-   * Returns a change without the fields for which `newerOnes` have newer values. If none is left, ends the change and
-   * returns undefined.
-   */
-  #withoutSent(change: OutboxChange, newerOnes: readonly OutboxChange[]): OutboxChange | undefined {
-    let rest = change;
-    for (const newer of newerOnes) {
-      if (newer.changeId === change.changeId) continue;
-      const left = withoutNewer(rest, newer, newer.target === change.target ? 'all' : 'shared');
-      if (!left) {
-        this.#end(change.changeId, 'superseded', `Replaced by change ${newer.changeId}.`, newer.changeId);
-        return undefined;
-      }
-      rest = withQtyOf(newer, rest, left);
-    }
-    return rest;
+        : { hold: undefined, zeroedAt: rest.zeroedAt };
+    this.#queue.move({ ...rest, zeroedAt }, this.#now(), { hold, isLastCount: isDated });
   }
 
   /**
@@ -322,11 +256,6 @@ export class OutboxAdmin {
 
 function refusal(changeId: number, why: string): TillsyncError {
   return new TillsyncError('conflict', `Change ${changeId} ${why}. Nothing was changed.`);
-}
-
-/** Returns the version of the change's oldest field. */
-function oldestIn({ versions }: OutboxChange): number {
-  return Math.min(...Object.values(versions));
 }
 
 /**

@@ -10,10 +10,10 @@ import type {
   SubmittedChange,
 } from '../intake/change.ts';
 import { type Guard, type GuardReason, type GuardSettings, goesToZero } from '../intake/guards.ts';
-import { type Acceptance, UNREADABLE, type ZeroHolds } from '../intake/intake.ts';
+import { type Acceptance, type IsLater, UNREADABLE, type ZeroHolds } from '../intake/intake.ts';
 import { type ArticleRow, oneRowEach, type Row, type RowsOptions } from '../intake/same-article.ts';
 import type { HoldBackSetting } from '../ledger/hold-back.ts';
-import { type LaterVersions, type Versions, valueKeys } from './call-plan.ts';
+import { type Versions, valueKeys } from './call-plan.ts';
 import type { ManyChanges } from './outbox-admin.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
@@ -106,7 +106,7 @@ export class OutboxService {
     const result = await stores.write(({ reservations, intake, queries }) => {
       reservations.begin(holdBack);
       const { origin, all: hold, zeros: zeroHolds, beforeInbox, begun } = how;
-      const since = begun && { asOfSeq: begun.asOfSeq, later: laterThan(begun, queries.newestVersion()) };
+      const since = begun && { asOfSeq: begun.asOfSeq, isLater: laterThan(begun, queries.newestVersion()) };
       const whenFull = 'refuse';
       const settings = { source, origin, guards, hold, zeroHolds, whenFull, beforeInbox } as const;
       return intake.acceptSome(items, { ...settings, ...since });
@@ -362,10 +362,12 @@ interface Begun {
   own: Versions[];
 }
 
-/** Returns the versions that others took since a submission began; undefined if there are none. */
-function laterThan({ version, own }: Begun, newest: number): LaterVersions | undefined {
+/** Returns a test for values that others submitted since a submission began; undefined if there are none. */
+function laterThan({ version: before, own }: Begun, newest: number): IsLater | undefined {
   const ownCount = own.reduce((sum, { first, last }) => sum + last - first + 1, 0);
-  return newest - version === ownCount ? undefined : { first: version + 1, last: newest, own };
+  if (newest - before === ownCount) return undefined;
+  return ({ version }) =>
+    version > before && !own.some(({ first, last }) => first <= version && version <= last);
 }
 
 const ORDERS_NAMED = 10;

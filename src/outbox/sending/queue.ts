@@ -2,37 +2,43 @@ import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { ChangeBody, ChangeKind, OutboxChange, Target } from '../intake/change.ts';
 import { countTime } from '../intake/counted-at.ts';
+import type { GuardReason } from '../intake/guards.ts';
 import {
-  fieldsAmong,
   hasSharedFields,
-  type LaterVersions,
   mergeBodies,
-  mergeVersioned,
-  type Newer,
   PRIORITY_OTHERS,
   priorityOf,
-  type Rest,
   valueKeys,
   WAITING_MAX,
-  withoutNewer,
   withoutOverruled,
-  withQtyOf,
 } from './call-plan.ts';
+import { type About, asNewAs, type Own, type Rival, WantedValues } from './wanted.ts';
 
 /** A newly submitted change, without the columns that the queue sets. */
 export type NewChange = Omit<
   OutboxChange,
   | ('state' | 'attempts' | 'settledAt' | 'replaced' | 'supersededBy' | 'settledSeq')
-  | ('versions' | 'priority' | 'queueSeq' | 'sentQty' | 'sentAsOfSeq')
+  | ('priority' | 'queueSeq' | 'sentQty' | 'sentAsOfSeq')
 >;
 
 const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKey, sku, subsidiary_id AS subsidiaryId,
-  basis, body, version, field_versions AS fieldVersions, state, held_guard AS heldGuard, as_of_seq AS asOfSeq,
+  basis, body, version, state, held_guard AS heldGuard, as_of_seq AS asOfSeq,
   priority, queue_seq AS queueSeq, attempts, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq, message, source, origin,
   reference, created_at AS createdAt, settled_at AS settledAt, replaced, superseded_by AS supersededBy,
   zeroed_at AS zeroedAt, branch, named, counted_at AS countedAt, handed_at AS handedAt`;
 
-type ChangeRow = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
+type ChangeRow = Omit<OutboxChange, 'body'> & { body: string };
+
+/** How a change arrives at its target. */
+interface ArriveOptions {
+  /** Whether its count is known to be the last made, whatever its version. */
+  isLastCount?: boolean;
+  /** Why a guard holds it, unless the values that the guard judges are lost to newer ones. */
+  hold?: GuardReason | undefined;
+}
+
+/** The values of a change that other changes may have newer values for. */
+type Values = About & Pick<OutboxChange, 'changeId' | 'body' | 'version' | 'countedAt' | 'handedAt'>;
 
 // Without INDEXED BY, SQLite compares the bound kind with the conditions of partial indexes and plans the statement
 // again each time, which takes longer than the query: with 100,000 changes 54 µs instead of 7.
@@ -44,67 +50,9 @@ const WAITING_ID = waitingOne('change_id');
 const HELD = `
   SELECT ${COLUMNS} FROM _outbox INDEXED BY outbox_held
   WHERE kind = ? AND target = ? AND state = 'pending' AND held_guard IS NOT NULL`;
-const SIBLINGS = `
-  SELECT ${COLUMNS} FROM _outbox
-  WHERE conflict_key = ? AND state = 'pending' AND kind = 'product' AND target <> ?`;
 const REFUSED = `
   SELECT ${COLUMNS} FROM _outbox INDEXED BY outbox_rejected_target
   WHERE kind = ? AND target = ? AND state = 'rejected' AND version < ?`;
-/** SQL for whether the id by which a row of `table` was named means the row's stock, or the row was named by its sku. */
-export const meansItsStock = (table: string) => `(${table}.named IS NULL OR ${table}.sku IS NULL
-  OR EXISTS (SELECT 1 FROM integrations i WHERE i.sku = ${table}.sku AND i.subsidiary_id = ${table}.subsidiary_id
-    AND json_extract(${table}.named, '$.externalId') IN (i.ext_id, i.product_id_pos_a, i.product_code_pos_b)))`;
-/** SQL for changes that say something of the target. A count by an id that means another stock now says nothing. */
-export const SENT = `state IN ('sending', 'done') AND ${meansItsStock('_outbox')}`;
-// Each condition is a separate query with its own index, because a scan of the whole table would also read a month of
-// settled changes.
-const NEWER = [
-  "target = @target AND state = 'pending' AND held_guard IS NULL",
-  "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
-  `target = @target AND state = 'rejected' AND ${meansItsStock('_outbox')}`,
-  `conflict_key = @conflictKey AND ${SENT}`,
-  // Changes of other skus of the same product. A stock change has none.
-  ...['pending', 'rejected'].map(
-    (state) => `conflict_key = @conflictKey AND target <> @target AND @isShared AND kind = 'product'
-      AND state = '${state}'`,
-  ),
-]
-  .map((where) => `SELECT ${COLUMNS} FROM _outbox WHERE kind = @kind AND version > @after AND ${where}`)
-  .join(' UNION ALL ')
-  .concat(' ORDER BY version');
-
-/** SQL for the newest of the counts of a stock that were sent. A stock may have thousands, so it is one step in an index. */
-const lastSent = (madeAt: string, dated: string) => `
-  SELECT * FROM (SELECT ${COLUMNS} FROM _outbox
-    WHERE kind = 'stock' AND conflict_key = @conflictKey AND ${SENT} AND counted_at IS ${dated}
-      AND ${madeAt} > @at AND change_id <> @changeId
-    ORDER BY ${madeAt} DESC, version DESC LIMIT 1)`;
-/** SQL for the count of a stock that was made last, if it was made after `@at`. */
-const LAST_COUNTED = `SELECT * FROM (${[
-  ...[
-    "state = 'pending' AND held_guard IS NULL",
-    "state = 'pending' AND held_guard IS NOT NULL",
-    `state = 'rejected' AND ${meansItsStock('_outbox')}`,
-  ].map(
-    (
-      where,
-    ) => `SELECT ${COLUMNS} FROM _outbox WHERE kind = 'stock' AND target = @target AND change_id <> @changeId
-      AND coalesce(counted_at, handed_at) > @at AND ${where}`,
-  ),
-  lastSent('counted_at', 'NOT NULL'),
-  lastSent('handed_at', 'NULL'),
-].join(' UNION ALL ')}) ORDER BY coalesce(countedAt, handedAt) DESC, version DESC LIMIT 1`;
-
-/** SQL for one count of a stock that says when it was made. Each part has its own index, as in NEWER. */
-const ANY_DATED = [
-  "target = @target AND state = 'pending' AND held_guard IS NULL",
-  "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
-  "conflict_key = @conflictKey AND state IN ('sending', 'done')",
-]
-  .map((where) => `SELECT 1 FROM _outbox WHERE ${where} AND kind = 'stock' AND counted_at IS NOT NULL`)
-  .join(' UNION ALL ')
-  .concat(' LIMIT 1');
-
 // Without the plus before parameters, SQLite plans the statement again for each value, which takes longer than the
 // query: with 100,000 changes 72 µs instead of 17.
 export const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
@@ -171,6 +119,7 @@ const BOUND_COLUMNS = [
  */
 export class OutboxQueue {
   readonly #sql: Sql;
+  readonly #wanted: WantedValues;
   readonly #upserts = new Map<string, string>();
   #anyHeld = true;
   /** Rowid of the connection's last insert. */
@@ -178,6 +127,7 @@ export class OutboxQueue {
 
   constructor(db: Database.Database) {
     this.#sql = sqlOf(db);
+    this.#wanted = new WantedValues(db);
   }
 
   get(changeId: number): OutboxChange | undefined {
@@ -228,11 +178,16 @@ export class OutboxQueue {
    * change.
    */
   putNewest(change: NewChange): number {
-    if (change.heldGuard !== null) return this.#putHeld(change);
-    const changeId = this.#upsert(change) ?? this.#mergeInto(WAITING, change);
-    if (this.#anyHeld || hasSharedFields(change.kind, change.body)) {
-      this.#overrule({ ...change, changeId }, change.createdAt);
+    const { kind, body, version, createdAt } = change;
+    if (change.heldGuard !== null) this.#anyHeld = true;
+    const isPut = change.heldGuard === null ? this.#upsert(change) : undefined;
+    const changeId = isPut ?? this.#mergeInto(change);
+    if (change.heldGuard === null && (this.#anyHeld || hasSharedFields(kind, body))) {
+      this.#overrule({ ...change, changeId }, asNewAs(body, version), createdAt);
     }
+    // A newer value in a row with the same field is known to be the newest by the row's version.
+    const isInPlace = isPut !== undefined && isPut !== change.changeId && valueKeys(body).length === 1;
+    if (!isInPlace) this.#wanted.putNewest(change, changeId);
     return changeId;
   }
 
@@ -242,25 +197,17 @@ export class OutboxQueue {
       ? bodyColumns(body as ChangeBody)
       : { body: JSON.stringify(body) ?? 'null', fields: '', priority: 1 };
     this.#insert({ ...change, ...columns, state: 'rejected', settledAt: change.createdAt });
-  }
-
-  /**
-   * Returns a change without the fields set by the changes with these versions, which were submitted after it but
-   * accepted before it. Example: nothing is left of the inbox's 40 after a command's later 5.
-   */
-  restOfLate(change: NewChange, later: LaterVersions): Rest | { overruledBy: number } {
-    const version = later.first - 1;
-    const versions = versionsOf(change.body, version);
-    return this.restOf(
-      { ...change, version, versions },
-      { key: change.target, conflictKey: change.conflictKey },
-      later,
-    );
+    if (!isReadable) return;
+    const own = Object.entries(asNewAs(body as ChangeBody, change.version));
+    const isLost = isNewerThan(Object.fromEntries(own));
+    const newest = own.filter(([field]) => !this.#wanted.rivals(change, field).some(isLost));
+    this.#wanted.put(change, Object.fromEntries(newest));
   }
 
   /** Stores a change of tillsync itself that is settled at once: what it says was done to another table. */
   putDone({ body, ...change }: NewChange): void {
     this.#insert({ ...change, ...bodyColumns(body), state: 'done', settledAt: change.createdAt });
+    this.#wanted.put(change, asNewAs(body, change.version));
   }
 
   /**
@@ -269,37 +216,29 @@ export class OutboxQueue {
    */
   restOfCount<T extends NewChange | OutboxChange>(
     change: T,
-    { target, conflictKey }: Pick<OutboxChange, 'target' | 'conflictKey'>,
+    about: Pick<OutboxChange, 'target' | 'conflictKey'>,
   ): T | { overruledBy: OutboxChange } {
-    const at = countTime(change);
-    const [last] = this.#rows(LAST_COUNTED, { changeId: change.changeId, at, target, conflictKey });
+    const madeAt = countTime(change);
+    const later = this.#wanted
+      .rivals({ ...change, ...about }, 'qty')
+      .filter((rival) => countTime(rival) > madeAt)
+      .toSorted((one, other) => (countTime(one) < countTime(other) ? -1 : 1))
+      .at(-1);
+    const last = later && this.get(later.changeId);
     if (last === undefined) return change;
     const rest = withoutOverruled(change.body, { qty: 0 } as ChangeBody, 'all');
     if (rest === undefined || last.heldGuard !== null || !('qty' in last.body)) return { overruledBy: last };
     const { countedAt, handedAt, asOfSeq, named } = last;
-    return {
-      ...change,
-      body: { ...rest, qty: last.body.qty } as ChangeBody,
-      asOfSeq,
-      countedAt,
-      handedAt,
-      named,
-    };
+    const body = { ...rest, qty: last.body.qty } as ChangeBody;
+    return { ...change, body, asOfSeq, countedAt, handedAt, named };
   }
 
-  /** Whether a count says when it was made, or another one of its target does. */
-  hasDated({ countedAt, target, conflictKey }: OutboxChange): boolean {
-    return countedAt !== null || this.#sql.row(ANY_DATED, { target, conflictKey }) !== undefined;
-  }
-
-  /**
-   * Moves a waiting change to its target as the newest count there, as it is by the time at which it was counted. Its
-   * visibility is as old as its hand-over.
-   */
-  moveNewest(change: OutboxChange, at: string): void {
-    const next = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
-    const version = this.#sql.value<number>(next) ?? change.version;
-    this.move({ ...change, version, versions: { ...change.versions, qty: version } }, at);
+  /** Whether a count says when it was made, or the newest one of its target does. */
+  hasDated(change: Values): boolean {
+    return (
+      change.countedAt !== null ||
+      this.#wanted.rivals(change, 'qty').some(({ countedAt }) => countedAt !== null)
+    );
   }
 
   /** Stores a change as superseded, because a newer change of its target was accepted before it. */
@@ -310,58 +249,97 @@ export class OutboxQueue {
 
   /** Requeues a change that was sent and did not arrive. It keeps its place, and newer values of its fields win. */
   putBack(change: OutboxChange, message: string, at: string): 'waiting' | 'superseded' {
-    const newer = this.#rows(WAITING, change.kind, change.target)[0];
-    if (newer) {
-      const placed = { ...newer, queueSeq: Math.min(change.queueSeq, newer.queueSeq) };
-      const merged = mergeVersioned(change, newer);
-      this.#place({ ...placed, ...merged });
-      this.supersede(change.changeId, newer.changeId, at);
-      // The requeued change may be older than a value of another sku for the same product.
-      this.#settleSiblings({ ...placed, ...merged }, at);
+    const isLost = isNewerThan(this.#wanted.of(change));
+    const rest = this.#restOf(change, change, (rival) => rival.isHeld === 0 && isLost(rival));
+    const waiting = this.#rows(WAITING, change.kind, change.target)[0];
+    if (waiting) {
+      const body = 'body' in rest ? mergeBodies(rest.body, waiting.body) : waiting.body;
+      this.#place({ ...waiting, body, queueSeq: Math.min(change.queueSeq, waiting.queueSeq) });
+      this.#wanted.give(change, waiting.changeId);
+      this.supersede(change.changeId, waiting.changeId, at);
       return 'superseded';
     }
-    let rest: ChangeBody | undefined = change.body;
-    let by = change.changeId;
-    for (const sibling of this.#siblings(change)) {
-      if (rest === undefined || sibling.heldGuard !== null) continue;
-      rest = withoutOverruled(rest, sibling.body, 'shared');
-      by = sibling.changeId;
-    }
-    if (rest === undefined) {
-      this.supersede(change.changeId, by, at);
+    if ('overruledBy' in rest) {
+      this.supersede(change.changeId, rest.overruledBy, at);
       return 'superseded';
     }
-    this.#setBody(change, rest);
+    this.#place({ ...change, ...rest });
     this.#wait(change, message);
     return 'waiting';
   }
 
   /**
-   * Queues a change that a guard held. It is merged with the waiting change of its target: the newest value of each
-   * field wins.
+   * Queues a change that a guard held, without the fields for which newer values came. Returns whether any is left. It is
+   * merged with the waiting change of its target.
    */
-  release(change: OutboxChange, message: string, at: string): void {
-    const before = this.#rows(WAITING, change.kind, change.target)[0];
-    const released = before ? this.#join(change, before, at) : change;
-    this.#place(released);
-    this.#wait(released, message);
-    this.#overrule(released, at);
+  release(change: OutboxChange, message: string, at: string): boolean {
+    const released = this.#arrive({ ...change, heldGuard: null }, this.#had(change), at);
+    if (released) this.#wait(released, message);
+    return released !== undefined;
+  }
+
+  /** Moves a waiting or sent change to its target, which is known now, as `#arrive` does. */
+  move(change: OutboxChange, at: string, how: ArriveOptions = {}): void {
+    const before = this.get(change.changeId) ?? change;
+    const had = this.#had(before);
+    this.#wanted.leave(before);
+    this.#arrive(change, had, at, how);
+  }
+
+  /** Returns how new the values of a change are. What is sent already may have lost some to newer ones. */
+  #had(change: OutboxChange): Own {
+    const own = this.#wanted.of(change);
+    return change.state === 'sending' ? own : { ...asNewAs(change.body, change.version), ...own };
+  }
+
+  /** Notes that a person discarded a change, which has ended. The value before it is the newest again. */
+  giveUp(change: OutboxChange): void {
+    this.#wanted.giveUp(change);
   }
 
   /**
-   * Moves a waiting or sent change to its target, which is known now, and merges it with a change there. The newest
-   * value of each field wins, also over a change that a guard holds there.
+   * Puts a change where it belongs, without the fields for which that has newer values. It takes its own from the changes
+   * there, and is merged with one that waits. Returns the change as it is then; undefined if nothing is left of it.
    */
-  move(change: OutboxChange, at: string): void {
-    const isSending = change.state === 'sending';
-    const there = isSending
-      ? undefined
-      : this.#rows(change.heldGuard === null ? WAITING : HELD, change.kind, change.target)[0];
-    const isOther = there !== undefined && there.changeId !== change.changeId;
-    const moved = isOther ? this.#join(change, there, at) : change;
-    this.#place(moved);
-    if (change.heldGuard === null) this.#overruleHeld(moved, at);
-    if (change.heldGuard === null && !isSending) this.#settleSiblings(moved, at);
+  #arrive(
+    given: OutboxChange,
+    had: Own,
+    at: string,
+    { isLastCount = false, hold }: ArriveOptions = {},
+  ): OutboxChange | undefined {
+    const isNewer = isNewerThan(had);
+    const isLostAs =
+      ({ heldGuard }: Pick<OutboxChange, 'heldGuard'>) =>
+      (rival: Rival) =>
+        (rival.isHeld === 0 || heldGuard !== null) &&
+        !(isLastCount && rival.field === 'qty') &&
+        isNewer(rival);
+    this.#wanted.leave(given);
+    let rest = this.#restOf(given, given, isLostAs(given));
+    let change = given;
+    if (hold && 'body' in rest && ('price' in rest.body || rest.zeroedAt !== null)) {
+      change = { ...given, heldGuard: hold.guard, message: hold.message };
+      rest = this.#restOf(change, change, isLostAs(change));
+    }
+    const isSent = change.state === 'sending';
+    // What a call has sent is not changed any more.
+    if (!isSent) {
+      if ('overruledBy' in rest) {
+        this.supersede(change.changeId, rest.overruledBy, at);
+        return undefined;
+      }
+      change = rest;
+    }
+    const isLost = isLostAs(change);
+    let own: Own = Object.fromEntries(
+      Object.entries(had).filter(([field]) => !this.#wanted.rivals(change, field).some(isLost)),
+    );
+    const other = isSent ? undefined : this.#there(change, at);
+    if (other) ({ change, own } = this.#join({ change, own }, other, isLastCount, at));
+    this.#overrule(change, own, at);
+    this.#place(change);
+    this.#wanted.put(change, own);
+    return change;
   }
 
   /**
@@ -388,111 +366,134 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns a change without the fields that later changes of its target set, even rejected ones. A stock change with
-   * only `show` left gets the newest quantity, which the platform demands. With `among`, other versions are ignored.
+   * Returns what is left of a change without the fields that later changes of its target set, even rejected ones. A stock
+   * change with only `show` left gets the newest quantity, which the platform demands. `isLater` tells which values came
+   * later; left out, by their versions.
    */
-  restOf<T extends Rest>(
+  restOf<T extends Values & Rest>(
     change: T,
     { key: target, conflictKey }: Pick<Target, 'key' | 'conflictKey'>,
-    among?: LaterVersions,
+    isLater?: (rival: Rival) => boolean,
   ): T | { overruledBy: number } {
-    const { kind, changeId, version, versions } = change;
-    const after = Math.min(version, ...Object.values(versions));
-    const isShared = Number(hasSharedFields(kind, change.body));
-    let rest = change;
-    let last: OutboxChange | undefined;
-    for (const newer of this.#rows(NEWER, { kind, after, isShared, target, conflictKey })) {
-      if (newer.changeId === changeId) continue;
-      // It was handed over later, but counted earlier.
-      if (among && newer.countedAt !== null && newer.countedAt <= countTime(change)) continue;
-      const said = among ? fieldsAmong(newer, among) : newer;
-      const left = withoutNewer(rest, said, newer.target === target ? 'all' : 'shared');
-      if (left === undefined) return { overruledBy: newer.changeId };
-      if (kind === 'stock' && !('qty' in left)) last = newer;
-      rest = withQtyOf(said, rest, left);
-    }
-    // A guard holds back the newest quantity. The older change's `show` would send that quantity too, so it is not
-    // sent.
-    return last && last.heldGuard !== null ? { overruledBy: last.changeId } : rest;
+    const about = { ...change, target, conflictKey };
+    // A value that was handed over later may have been counted earlier.
+    const isCounted = ({ countedAt }: Rival) => countedAt === null || countedAt > countTime(change);
+    if (isLater) return this.#restOf(change, about, (rival) => isLater(rival) && isCounted(rival));
+    const stored = this.get(change.changeId);
+    const own = stored ? this.#wanted.of(stored) : {};
+    const isHere = stored?.target === target && stored.conflictKey === conflictKey;
+    return this.#restOf(
+      change,
+      about,
+      isNewerThan(isHere ? own : { ...asNewAs(change.body, change.version), ...own }),
+    );
+  }
+
+  #restOf<T extends Values & Rest>(
+    change: T,
+    about: About,
+    isLost: (rival: Rival) => boolean,
+  ): T | { overruledBy: number } {
+    const lost = valueKeys(change.body).flatMap((field) =>
+      this.#wanted
+        .rivals({ ...change, ...about }, field)
+        .filter(isLost)
+        .slice(-1),
+    );
+    const [newest] = lost.toSorted((one, other) => other.version - one.version);
+    if (!newest) return change;
+    const said = Object.fromEntries(lost.map(({ field }) => [field, true])) as unknown as ChangeBody;
+    const left = withoutOverruled(change.body, said, 'all');
+    if (left === undefined) return { overruledBy: newest.changeId };
+    const counted = lost.find(({ field }) => field === 'qty');
+    const newer = counted && this.get(counted.changeId);
+    if (!newer) return { ...change, body: left };
+    // A guard holds back the newest quantity. The older change's `show` would send that quantity too, so it is not sent.
+    if (newer.heldGuard !== null) return { overruledBy: newer.changeId };
+    return withQtyOf(newer, change, left);
   }
 
   #rows(text: string, ...params: unknown[]): OutboxChange[] {
-    return this.#sql.rows<ChangeRow>(text, ...params).map(({ fieldVersions, ...row }) => {
-      const body = JSON.parse(row.body) as ChangeBody;
-      const versions =
-        fieldVersions === null
-          ? versionsOf(body, row.version)
-          : (JSON.parse(fieldVersions) as Record<string, number>);
-      return { ...row, body, versions };
-    });
+    const rows = this.#sql.rows<ChangeRow>(text, ...params);
+    return rows.map((row) => ({ ...row, body: JSON.parse(row.body) as ChangeBody }));
   }
 
-  /** Merges `other` into a change: the newest value of each field, at the earlier place in the queue. */
-  #join(change: OutboxChange, other: OutboxChange, at: string): OutboxChange {
-    const { version, asOfSeq, countedAt, handedAt, named } = other.version > change.version ? other : change;
-    const queueSeq = Math.min(change.queueSeq, other.queueSeq);
+  /** Returns the other change that waits where this one belongs, or that a guard holds there as it holds this one. */
+  #there(change: NewChange, at: string): OutboxChange | undefined {
+    const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId } = change;
+    const find = () => {
+      const slot = change.heldGuard === null ? WAITING : HELD;
+      return this.#rows(slot, kind, target).find((each) => each.changeId !== changeId);
+    };
+    const other = find();
+    if (!other || other.conflictKey === conflictKey) return other;
+    // Its product has become known, or is not known any more.
+    this.move({ ...other, conflictKey, basis, sku, subsidiaryId }, at);
+    return find();
+  }
+
+  /** Merges another change of the target into one: the newest value of each field, at the earlier place in the queue. */
+  #join(
+    { change, own }: { change: OutboxChange; own: Own },
+    other: OutboxChange,
+    isLastCount: boolean,
+    at: string,
+  ): { change: OutboxChange; own: Own } {
+    const body: Record<string, unknown> = { ...mergeBodies(change.body, other.body) };
+    const all: Record<string, number> = { ...own };
+    let isNewest = change.version > other.version;
+    for (const [field, theirs] of Object.entries(this.#had(other))) {
+      const ours = own[field];
+      const isOurs = ours !== undefined && (ours > theirs || (isLastCount && field === 'qty'));
+      // The versions and times of a stock change are those of its count.
+      if (field === 'qty') isNewest = isOurs;
+      if (isOurs) body[field] = change.body[field as keyof ChangeBody];
+      all[field] = isOurs ? Math.max(ours, theirs) : theirs;
+    }
     this.supersede(other.changeId, change.changeId, at);
-    const merged = mergeVersioned(change, other);
-    return { ...change, ...merged, queueSeq, version, asOfSeq, countedAt, handedAt, named };
-  }
-
-  /** Returns waiting changes of the product's other skus, if the change sets fields that they share. */
-  #siblings(change: Pick<OutboxChange, 'kind' | 'body' | 'conflictKey' | 'target'>): OutboxChange[] {
-    if (!hasSharedFields(change.kind, change.body)) return [];
-    return this.#rows(SIBLINGS, change.conflictKey, change.target);
+    this.#wanted.leave(other);
+    const { version, asOfSeq, countedAt, handedAt, named } = isNewest ? change : other;
+    const merged = { version, asOfSeq, countedAt, handedAt, named, body: body as unknown as ChangeBody };
+    return {
+      change: { ...change, ...merged, queueSeq: Math.min(change.queueSeq, other.queueSeq) },
+      own: all,
+    };
   }
 
   /**
-   * Removes the fields that `newer` sets from the held change of its target, and the shared fields from the waiting
-   * changes of the product's other skus.
+   * Removes the fields `own` of a change from the waiting changes that had their newest values, and from the held change
+   * of its target.
    */
-  #overrule(
-    newer: Newer & Pick<OutboxChange, 'kind' | 'target' | 'conflictKey' | 'changeId'>,
-    at: string,
-  ): void {
-    const strip = (older: OutboxChange, scope: 'all' | 'shared') => {
-      const rest = withoutOverruled(older.body, newer.body, scope);
-      if (!rest) this.supersede(older.changeId, newer.changeId, at);
+  #overrule(newer: NewChange & { changeId: number }, own: Own, at: string): void {
+    const fields = Object.keys(own);
+    const said = Object.fromEntries(fields.map((field) => [field, true])) as unknown as ChangeBody;
+    const rivals = fields.flatMap((field) => this.#wanted.rivals(newer, field));
+    const isOutlived = (rival: Rival) => newer.heldGuard === null && rival.version < (own[rival.field] ?? 0);
+    for (const changeId of new Set(
+      rivals.filter((each) => each.isHeld === 0 || isOutlived(each)).map((each) => each.changeId),
+    )) {
+      const older = this.get(changeId);
+      if (older?.state !== 'pending' || (older.heldGuard === null && newer.heldGuard !== null)) continue;
+      const rest = withoutOverruled(older.body, said, older.target === newer.target ? 'all' : 'shared');
+      if (!rest) this.supersede(changeId, newer.changeId, at);
       else if (newer.kind === 'stock') this.#place(withQtyOf(newer, older, rest));
       else this.#setBody(older, rest);
-    };
-    const held = this.#anyHeld ? this.#rows(HELD, newer.kind, newer.target)[0] : undefined;
-    if (held && held.changeId !== newer.changeId) strip(held, 'all');
-    for (const sibling of this.#siblings(newer)) strip(sibling, 'shared');
-  }
-
-  /** Removes from the held change of a target the fields for which a change that was found late has newer values. */
-  #overruleHeld(found: OutboxChange, at: string): void {
-    const held = this.#rows(HELD, found.kind, found.target)[0];
-    if (!held) return;
-    const left = withoutNewer(held, found, 'all');
-    if (left) this.#place(withQtyOf(found, held, left));
-    else this.supersede(held.changeId, found.changeId, at);
-  }
-
-  /** Removes shared fields from the waiting changes of a product's skus, except the newest value of each. */
-  #settleSiblings(moved: OutboxChange, at: string): void {
-    let rest: OutboxChange | undefined = moved;
-    for (const sibling of this.#siblings(moved)) {
-      const left = withoutNewer(sibling, moved, 'shared');
-      if (left) this.#place({ ...sibling, body: left });
-      else this.supersede(sibling.changeId, moved.changeId, at);
-      if (!rest || !left || sibling.heldGuard !== null) continue;
-      const body = withoutNewer(rest, sibling, 'shared');
-      rest = body && { ...rest, body };
-      if (rest) this.#place(rest);
-      else this.supersede(moved.changeId, sibling.changeId, at);
     }
+    if (newer.heldGuard === null)
+      this.#wanted.outlive(
+        newer,
+        rivals.filter((each) => each.isHeld === 1 && isOutlived(each)).map(({ field }) => field),
+      );
   }
 
-  #place({ body, versions, ...change }: OutboxChange): void {
+  #place({ body, ...change }: OutboxChange): void {
     const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
     const { countedAt, handedAt, heldGuard, zeroedAt, message, named } = change;
     this.#sql.run(
       `UPDATE _outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
          subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
          priority = @priority, queue_seq = @queueSeq,
-         field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq,
+         version = @version, as_of_seq = @asOfSeq,
          counted_at = @countedAt, handed_at = @handedAt, held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message, named = @named
        WHERE change_id = @changeId`,
       {
@@ -512,7 +513,6 @@ export class OutboxQueue {
         message,
         named,
         ...bodyColumns(body),
-        fieldVersions: JSON.stringify(versions),
       },
     );
   }
@@ -554,18 +554,10 @@ export class OutboxQueue {
       ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
         ${REPLACED_COLUMNS.map((column) => `${column} = excluded.${column}`)},
         ${keepWaiting({ reference: 'excluded.reference', origin: 'excluded.origin' })},
-        message = NULL, field_versions = NULL, replaced = replaced + 1
+        message = NULL, replaced = replaced + 1
       WHERE ${SAME_COLUMNS.map((column) => `${column} IS excluded.${column}`).join(' AND ')}`;
     this.#upserts.set(shared, text);
     return text;
-  }
-
-  #putHeld(change: NewChange): number {
-    const isFirst = !this.#anyHeld || !this.#rows(HELD, change.kind, change.target)[0];
-    this.#anyHeld = true;
-    if (!isFirst) return this.#mergeInto(HELD, change);
-    this.#insert({ ...change, ...bodyColumns(change.body), state: 'pending', settledAt: null });
-    return change.changeId;
   }
 
   #insert(values: Record<string, unknown>): void {
@@ -580,21 +572,23 @@ export class OutboxQueue {
     );
   }
 
-  #mergeInto(slot: string, change: NewChange): number {
-    const before = this.#rows(slot, change.kind, change.target)[0];
-    if (!before) return change.changeId;
+  #mergeInto(change: NewChange): number {
+    const before = this.#there(change, change.createdAt);
+    if (!before) {
+      this.#insert({ ...change, ...bodyColumns(change.body), state: 'pending', settledAt: null });
+      return change.changeId;
+    }
     this.#sql.run(
       `UPDATE _outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
          origin = @origin, reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
          counted_at = @countedAt, handed_at = @handedAt, zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId, named = @named,
-         branch = @branch, conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1,
+         branch = @branch, conflict_key = @conflictKey, replaced = replaced + 1,
          ${keepWaiting({ reference: '@reference', origin: '@origin' })}
        WHERE change_id = @changeId`,
       {
         ...change,
         ...bodyColumns(mergeBodies(before.body, change.body)),
         changeId: before.changeId,
-        fieldVersions: JSON.stringify({ ...before.versions, ...versionsOf(change.body, change.version) }),
       },
     );
     return before.changeId;
@@ -619,7 +613,7 @@ export class OutboxQueue {
   supersede(changeId: number, by: number, at: string, message = `Replaced by change ${by}.`): void {
     this.#sql.run(
       `UPDATE _outbox SET state = 'superseded', message = ?, superseded_by = ?, settled_at = ?, call_id = NULL,
-         zeroed_at = NULL
+         held_guard = NULL, zeroed_at = NULL
        WHERE change_id = ?`,
       ...[message, by, at, changeId],
     );
@@ -633,6 +627,25 @@ function bodyColumns(body: ChangeBody): { body: string; fields: string; priority
   return { body: JSON.stringify(body), fields, priority: priorityOf(body) };
 }
 
-function versionsOf(body: ChangeBody, version: number): Record<string, number> {
-  return Object.fromEntries(valueKeys(body).map((field) => [field, version]));
+/** Returns a test for values that are newer than a change's own; any value is newer than one that it lost. */
+function isNewerThan(own: Own): (rival: Rival) => boolean {
+  return ({ field, version }) => version > (own[field] ?? 0);
+}
+
+type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq' | 'countedAt' | 'handedAt' | 'named'>;
+/** The fields of a change from which newer changes may remove values. */
+type Rest = Newer & Pick<OutboxChange, 'zeroedAt'>;
+
+/**
+ * Returns an older change with what a newer one left of it. The platform accepts a stock's `show` only with a
+ * quantity, so a lone `show` gets the quantity of the newer change, with its version, its times and its name.
+ */
+function withQtyOf<T extends Rest>(
+  { body: newer, version, asOfSeq, countedAt, handedAt, named }: Newer,
+  older: T,
+  rest: ChangeBody,
+): T {
+  if (!('qty' in newer) || 'qty' in rest) return { ...older, body: rest };
+  const body = { ...rest, qty: newer.qty } as ChangeBody;
+  return { ...older, body, version, asOfSeq, countedAt, handedAt, named, zeroedAt: null };
 }

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import type { PlatformKind } from '../../outbox/stock-model.ts';
+import { viewFault } from '../../outbox/stock-view.ts';
 import { Interleavings, PARTS } from './interleavings.ts';
 
 /**
@@ -21,7 +22,7 @@ export function tryEveryOrder(kind: PlatformKind): void {
     { timeout: 7_200_000 },
     ({ without }) => {
       const beganMs = performance.now();
-      const { states, fault } = new Interleavings(kind, without).explore();
+      const { states, fault } = new Interleavings(kind, without, viewFault).explore();
       console.info(`${kind}: ${states} states in ${((performance.now() - beganMs) / 1000).toFixed(0)} s`);
       expect(fault).toBeNull();
       expect(states).toBeGreaterThan(1_000);

@@ -27,6 +27,8 @@ export interface Habits {
 }
 
 type Step = [name: string, act: () => void];
+/** Returns what is wrong in a state of the mirror; null if nothing is. */
+export type Look = (db: Database.Database) => string | null;
 
 /**
  * Tries every sequence of events in a small world, on the mirror's real SQL, with a shop that reads the feed, books,
@@ -47,7 +49,10 @@ export class Exploration {
   #world: World;
   #fault: string | null = null;
 
-  constructor(of: SmallWorld, habits: Habits) {
+  readonly #look: Look;
+
+  constructor(of: SmallWorld, habits: Habits, look: Look = () => null) {
+    this.#look = look;
     this.#of = of;
     this.#habits = habits;
     const branches = [...new Set(of.stocks.map(branchOf))];
@@ -187,7 +192,7 @@ export class Exploration {
         : []),
       ...some('misname', true, () => this.#misname(first)),
       ...some('insert', true, () => this.#insert(first)),
-      ...(inbox.length > 0 || this.#isLate() ? [['look', () => this.#look()] as Step] : []),
+      ...(inbox.length > 0 || this.#isLate() ? [['look', () => this.#lookIn()] as Step] : []),
       ...some('note', true, () => this.#note(first)),
       ...(this.#world.noted ? [['hand in', () => this.#handIn()] as Step] : []),
       ...some('sell', true, () => this.#sell(first)),
@@ -414,7 +419,7 @@ export class Exploration {
   }
 
   /** Reads the inbox: copies its rows, if any, and then records that it is empty. */
-  #look(): void {
+  #lookIn(): void {
     const { inbox, nowMs } = this.#world;
     if (inbox.length > 0) {
       const changes = inbox.map(({ stock, qty, handedAt }, n) => {
@@ -568,6 +573,8 @@ export class Exploration {
   }
 
   #check(): void {
+    const seen = this.#look(this.#out.db);
+    if (seen !== null) this.#wrong(seen);
     const { orders, platform } = this.#world;
     const isAllHeard = Object.values(orders).every((each) => !each?.isNews);
     for (const { stock, wanted, expected, version, counted } of this.#ledger()) {
@@ -588,7 +595,7 @@ export class Exploration {
   readonly #rest = (): void => {
     for (const id of ['A', 'B'] as const) if (this.#world.orders[id]?.isNews) this.#hear(id);
     if (this.#world.call) this.#answer('done');
-    if (this.#world.inbox.length > 0 || this.#isLate()) this.#look();
+    if (this.#world.inbox.length > 0 || this.#isLate()) this.#lookIn();
     const key = this.#key(false);
     if (this.#rested.has(key)) return;
     this.#rested.add(key);
@@ -603,7 +610,7 @@ export class Exploration {
       for (const id of Object.keys(owed)) this.#ack(branch, id);
     }
     this.#at(this.#world.nowMs + 61_000);
-    if (this.#isLate()) this.#look();
+    if (this.#isLate()) this.#lookIn();
     this.#quiet('all is booked');
     for (const { stock, wanted } of this.#ledger()) {
       const has = this.#world.pos[branchOf(stock)]?.shelf[stock] ?? 0;

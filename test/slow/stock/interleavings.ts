@@ -3,6 +3,7 @@ import type Database from 'better-sqlite3';
 import { takesNothing } from '../../../src/orders/merging/order.ts';
 import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
 import type { PlatformKind } from '../../outbox/stock-model.ts';
+import type { Look } from './exploration.ts';
 import { inMemory } from './in-memory.ts';
 
 const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: 600_000_000 };
@@ -63,11 +64,13 @@ export class Interleavings {
   readonly #savepoint = this.#out.db.prepare('SAVEPOINT step');
   readonly #rollback = this.#out.db.prepare('ROLLBACK TO step');
   readonly #release = this.#out.db.prepare('RELEASE step');
+  readonly #look: Look;
   #world: World;
   #fault: string | null = null;
 
   /** `without` lists events to leave out, which makes the exploration smaller. */
-  constructor(kind: PlatformKind, without: readonly string[] = []) {
+  constructor(kind: PlatformKind, without: readonly string[] = [], look: Look = () => null) {
+    this.#look = look;
     this.#kind = kind;
     this.#without = new Set(without);
     this.#out.sweep([this.#record(40)]);
@@ -96,6 +99,7 @@ export class Interleavings {
     const key = this.#key();
     if (this.#fault !== null || this.#seen.has(key)) return;
     this.#seen.add(key);
+    this.#fault ??= this.#look(this.#out.db);
     if (this.#world.count !== null) this.#try(this.#rest);
     for (const [name, act] of this.#steps()) {
       if (this.#fault !== null) return;
@@ -316,7 +320,7 @@ export class Interleavings {
     return this.#out.store.readMark().orderSeq;
   }
 
-  #look(sql: string): unknown[][] {
+  #rows(sql: string): unknown[][] {
     const known = this.#looks.get(sql) ?? this.#out.db.prepare<[], unknown[]>(sql).raw();
     this.#looks.set(sql, known);
     return known.all();
@@ -331,7 +335,7 @@ export class Interleavings {
     };
     // In each row, columns from index `plain` on are numbers of the feed.
     const rows = (sql: string, plain: number) =>
-      this.#look(sql).map((row) => row.map((value, n) => (n < plain || value === null ? value : seq(value))));
+      this.#rows(sql).map((row) => row.map((value, n) => (n < plain || value === null ? value : seq(value))));
     const { done, nowMs: _nowMs, sweep, call, count, kept, orders, platform } = this.#world;
     const onceDone = [...new Set(done)].filter((name) => !/^(hear|claim|apply|settle)/.test(name)).sort();
     const state = [

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { viewFault } from '../../outbox/stock-view.ts';
 import { limitMs } from '../../support/shared-config.ts';
 import { Exploration } from './exploration.ts';
 import { type SmallWorld, titleOf, WORLDS } from './small-worlds.ts';
@@ -34,7 +35,7 @@ const TRIED = PARTS.flatMap((world) =>
 for (const { name, world, gives, follows } of TRIED) {
   it(titleOf(name, { gives, follows }), { timeout: limitMs(600_000) }, () => {
     const beganMs = performance.now();
-    const { states, fault } = new Exploration(world, { gives, follows }).explore();
+    const { states, fault } = new Exploration(world, { gives, follows }, viewFault).explore();
     console.info(`${name}: ${states} states in ${((performance.now() - beganMs) / 1000).toFixed(1)} s`);
     expect(fault).toBeNull();
     expect(states).toBeGreaterThan(100);

@@ -52,11 +52,7 @@ export function stateKey(
       2,
     ),
     rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL, without FROM _order_acks', 2, 0),
-    rows(
-      'SELECT given_up_version, sku, subsidiary_id FROM _stock_notes WHERE given_up_version IS NOT NULL',
-      0,
-      1,
-    ),
+    rows('SELECT version, kind, subject, field, standing FROM _wanted', 0, 1),
     ...[platform, names, orders, world.safety, world.store],
   ];
   const live = new Set(look('SELECT counted_version FROM _stock_counts').map(([version]) => version));
@@ -79,7 +75,9 @@ export function stateKey(
       last,
       inbox.map(({ handedAt, ...each }) => [each, time(handedAt)]),
     );
-    const overs = look('SELECT first_version, last_version, handed_at FROM _hand_overs');
+    const overs =
+      look(`SELECT CAST(name AS INTEGER), CAST(substr(name, instr(name, '-') + 1) AS INTEGER), first_at
+      FROM _seen WHERE kind = 'hand-over'`);
     state.push(overs.map(([first, end, at]) => [tag('version', first), tag('version', end), time(at)]));
     if (inbox.length > 0) {
       state.push(look('SELECT observed_at FROM order_events ORDER BY seq').map(([at]) => time(at)));

@@ -333,8 +333,6 @@ CREATE TABLE _outbox (
   fields TEXT NOT NULL,
   -- Rises with every value that is taken in.
   version INTEGER NOT NULL CHECK (typeof(version) = 'integer'),
-  -- JSON: the version of each field, where they differ.
-  field_versions TEXT,
   -- Newest event of the order feed when the value was handed over.
   as_of_seq INTEGER NOT NULL DEFAULT 0,
   -- Sold out before all else, then the longest waiting.
@@ -361,8 +359,6 @@ CREATE UNIQUE INDEX outbox_held ON _outbox (kind, target) WHERE state = 'pending
 
 CREATE INDEX outbox_sending ON _outbox (kind, conflict_key) WHERE state = 'sending';
 
-CREATE INDEX outbox_siblings ON _outbox (conflict_key) WHERE state = 'pending' AND kind = 'product';
-
 CREATE INDEX outbox_unresolved ON _outbox (basis, change_id)
   WHERE state IN ('pending', 'sending') AND basis <> 'mirror';
 
@@ -373,13 +369,6 @@ CREATE INDEX outbox_rejected ON _outbox (change_id) WHERE state = 'rejected';
 CREATE INDEX outbox_rejected_target ON _outbox (kind, target) WHERE state = 'rejected';
 
 CREATE INDEX outbox_sent ON _outbox (kind, conflict_key, version) WHERE state IN ('sending', 'done');
-
--- Counts that were sent, by when they were made: as the POS said it, or at the hand-over.
-CREATE INDEX outbox_dated ON _outbox (conflict_key, counted_at, version)
-  WHERE kind = 'stock' AND state IN ('sending', 'done') AND counted_at IS NOT NULL;
-
-CREATE INDEX outbox_undated ON _outbox (conflict_key, handed_at, version)
-  WHERE kind = 'stock' AND state IN ('sending', 'done') AND counted_at IS NULL;
 
 CREATE INDEX outbox_zeroed ON _outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
 
@@ -463,11 +452,12 @@ CREATE TABLE marks (
 -- or had; 'acknowledging-store': one, as orders name it, whose POS has acknowledged an order; 'holding-branch': one for
 -- which orders that nobody booked are held back since then, '' for every branch; 'inbox-row': the key of one that is in
 -- the outbox since then and not yet removed from the inbox; 'pos-hour': an hour (UTC) and a store, '' for one not named,
--- whose POS gave a sign of life other than an acknowledgement, such as `2026-01-15T12 B1`.
+-- whose POS gave a sign of life other than an acknowledgement, such as `2026-01-15T12 B1`; 'hand-over': versions, such as
+-- `12-18`, of what was handed over past the inbox while that may have had rows.
 CREATE TABLE _seen (
   kind TEXT NOT NULL CHECK (kind IN (
     'polled-day', 'unknown-status', 'product-field', 'acknowledging-store', 'holding-branch', 'inbox-row',
-    'pos-hour')),
+    'pos-hour', 'hand-over')),
   name TEXT NOT NULL,
   first_at TEXT NOT NULL,
   -- NULL: of this kind only the first time is noted.
@@ -567,12 +557,26 @@ CREATE TRIGGER references_go AFTER DELETE ON _outbox BEGIN
   DELETE FROM _merged_references WHERE change_id = OLD.change_id;
 END;
 
--- A row is a range of versions that were handed over past the inbox while it may have had rows.
-CREATE TABLE _hand_overs (
-  first_version INTEGER PRIMARY KEY,
-  last_version INTEGER NOT NULL,
-  handed_at TEXT NOT NULL
-);
+-- A row is the newest value that was handed over of a field: `qty` and `show` of a stock, `price` of a SKU, and `name`,
+-- `description` and `show` of a product. An older value of the field loses against it, whenever and however it comes.
+CREATE TABLE _wanted (
+  kind TEXT NOT NULL,
+  -- The target of the change; for a field that the SKUs of a product share, what they have in common.
+  subject TEXT NOT NULL,
+  field TEXT NOT NULL,
+  -- 'open': it is sent, or was; 'held': a guard holds it, beside the open one; 'given-up': a person discarded it.
+  standing TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  -- The change that has it in its body.
+  change_id INTEGER NOT NULL,
+  PRIMARY KEY (kind, subject, field, standing)
+) WITHOUT ROWID;
+
+-- Of a stock stays how new its newest value is, because an acknowledgement asks for that.
+CREATE TRIGGER wanted_goes AFTER DELETE ON _outbox BEGIN
+  DELETE FROM _wanted WHERE kind = OLD.kind AND subject IN (OLD.target, OLD.conflict_key) AND change_id = OLD.change_id
+    AND (OLD.kind = 'product' OR OLD.sku IS NULL);
+END;
 
 -- Ledger of stock.
 
@@ -723,8 +727,6 @@ CREATE TABLE _stock_notes (
   subsidiary_id TEXT NOT NULL,
   -- What is kept back; NULL: no rule of its own.
   safety_qty REAL,
-  -- The newest count that a person gave up; NULL: none.
-  given_up_version INTEGER,
   -- What the platform showed of it, when scarce, before its count was sent; NULL: nothing that still speaks.
   looked_ms INTEGER,
   looked_seq INTEGER,
