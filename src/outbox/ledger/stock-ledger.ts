@@ -325,9 +325,12 @@ export class StockLedger {
   reservedBy(place: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
     const facts = this.factsOf(place);
     const code = 'SELECT order_id AS orderId, code FROM _orders WHERE order_id = ?';
-    return (facts ? judgeStock(facts).reservedBy : [])
-      .flatMap((orderId) => this.#sql.rows<{ orderId: string; code: number | null }>(code, orderId))
-      .slice(0, limit);
+    const found: { orderId: string; code: number | null }[] = [];
+    for (const orderId of facts ? judgeStock(facts).reservedBy : []) {
+      if (found.length === limit) break;
+      found.push(...this.#sql.rows<{ orderId: string; code: number | null }>(code, orderId));
+    }
+    return found;
   }
 
   /** Returns what the rule of a stock needs to know; undefined if the stock was never counted. */
