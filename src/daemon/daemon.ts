@@ -128,15 +128,15 @@ async function build(given: DaemonOptions, releasers: Releasers): Promise<Daemon
   // Without a configured platform, no loop runs.
   const working = isSetUp(config) ? loopsOf(options, services, orders, counters, mayCall, wrongKeys) : [];
   for (const { name, run } of working) loops.push(supervise(name, run, supervisor));
+  // Not awaited here, so that a lock on the mirror does not delay callbacks.
+  const noted = noteConfigChanges(services, options.secrets, log);
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
     beginLoops();
-    await Promise.all([receiver?.close(), ...loops.map((loop) => loop.ended)]);
+    await Promise.all([receiver?.close(), noted, ...loops.map((loop) => loop.ended)]);
     callbackLog.flush();
   });
   tellRunning(options, { webhookUrl, localUrl });
-  // Not awaited, so that a lock on the mirror does not delay callbacks.
-  void noteConfigChanges(services, options.secrets, log);
   setImmediate(beginLoops);
   return {
     webhookUrl,

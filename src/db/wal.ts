@@ -80,6 +80,11 @@ export function truncateWal(db: Database.Database): boolean {
   }
 }
 
+/** Returns whether the log may grow. A large one is truncated first, which a reader may prevent. */
+export function hasRoomInWal(db: Database.Database): boolean {
+  return walBytes(db.name) <= WAL_BYTES_MAX || truncateWal(db);
+}
+
 function sentence(path: string, bytes: number): string {
   const who = namesOf(findWalReaders(path)) || 'a program that could not be named';
   const mib = Math.round(bytes / 1024 / 1024 / 16) * 16;

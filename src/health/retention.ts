@@ -8,7 +8,6 @@ import { Lease, type Leases } from '../db/lease.ts';
 import { hasRole, mark } from '../db/marks.ts';
 import { isSeen, seen } from '../db/seen.ts';
 import { sqlOf, usedBytes } from '../db/sqlite.ts';
-import { WAL_BYTES_MAX } from '../db/wal.ts';
 import { customersOf, noteToClean, TO_CLEAN } from '../orders/merging/anonymize.ts';
 import type { Mirror } from '../orders/reading/mirror.ts';
 import {
@@ -232,7 +231,7 @@ const LEASE = 'mirror.retention';
 const LEASE_HOLD_MS = 600_000;
 
 interface RetentionOptions {
-  mirror: Pick<Mirror, 'read' | 'write' | 'walBytes'> & {
+  mirror: Pick<Mirror, 'read' | 'write' | 'hasRoomInWal'> & {
     customers: Pick<Mirror['customers'], 'forgetAll' | 'clean'>;
   };
   settings: RetentionSettings;
@@ -342,7 +341,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
    * Returns whether rows may be deleted now. They may not while a reader blocks the truncation of the write-ahead log,
    * because deletions would make the log grow.
    */
-  const mayWrite = async () => !signal.aborted && mirror.walBytes() <= WAL_BYTES_MAX && (await lease.hold());
+  const mayWrite = async () => !signal.aborted && mirror.hasRoomInWal() && (await lease.hold());
   /** Removes customers from orders that ended before this time. Returns false if it was stopped early. */
   const forgetBefore = async (before: string): Promise<boolean> => {
     for (;;) {

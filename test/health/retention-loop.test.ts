@@ -48,7 +48,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
       drops.push(dropped);
       return dropped;
     },
-    walBytes: () => (state.holdsLog ? 1024 ** 3 : 0),
+    hasRoomInWal: () => !state.holdsLog,
     customers: mirror.customers,
   };
   const stop = new AbortController();

@@ -65,7 +65,7 @@ export async function run(mirror: Mirror, day: number, options: RunOptions = {})
       mirror: {
         read: (action) => mirror.read(action),
         write: (action) => mirror.write(action),
-        walBytes: () => mirror.walBytes(),
+        hasRoomInWal: () => mirror.hasRoomInWal(),
         customers: mirror.customers,
         ...options.mirror,
       },

@@ -195,7 +195,7 @@ describe('retention', () => {
     await keep(mirror, 1, 1, 'dispatched');
     for (const options of [
       { leases: { acquire: () => undefined } },
-      { mirror: { walBytes: () => 1024 ** 3 } },
+      { mirror: { hasRoomInWal: () => false } },
     ]) {
       expect(await run(mirror, 200, options)).toMatchObject({ isComplete: false, dropped: {}, told: [] });
     }

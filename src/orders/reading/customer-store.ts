@@ -1,8 +1,8 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../../core/time.ts';
 import { mark } from '../../db/marks.ts';
-import { sqlOf, walBytes } from '../../db/sqlite.ts';
-import { truncateWal, WAL_BYTES_MAX } from '../../db/wal.ts';
+import { sqlOf } from '../../db/sqlite.ts';
+import { hasRoomInWal, truncateWal } from '../../db/wal.ts';
 import { forgetCustomer, forgetQuarantined, TO_CLEAN } from '../merging/anonymize.ts';
 import type { OrderSpellings } from '../merging/field-aliases.ts';
 import type { MirrorFile } from './mirror-file.ts';
@@ -60,7 +60,7 @@ export class CustomerStore {
     if (waiting === 0) return true;
     const isAnew = waiting < 0;
     // While a reader blocks the log's truncation, each rewrite would add a copy of the whole file to the log.
-    if ((isAnew || walBytes(file.path) > WAL_BYTES_MAX) && !file.read(truncateWal)) return false;
+    if (!file.read(isAnew ? truncateWal : hasRoomInWal)) return false;
     const isClean = isAnew || (await vacuum());
     const sql = 'UPDATE marks SET value = ? WHERE name = ? AND value = ?';
     await file.write((db) => sqlOf(db).run(sql, isClean ? 0 : -waiting, TO_CLEAN, waiting));

@@ -3,7 +3,7 @@ import type { Alarms, AlarmUp, Freshness, FreshnessBoard } from '../../core/alar
 import { type Clock, isoUtc } from '../../core/time.ts';
 import type { Role } from '../../db/migrate.ts';
 import { walBytes } from '../../db/sqlite.ts';
-import { LockMonitor, WalMaintenance } from '../../db/wal.ts';
+import { hasRoomInWal, LockMonitor, WalMaintenance } from '../../db/wal.ts';
 import { isFeeding } from '../merging/branch-feed.ts';
 import { compileSpellings, type ExtraSpellings, type OrderSpellings } from '../merging/field-aliases.ts';
 import type { StatusWords } from '../merging/field-values.ts';
@@ -193,6 +193,11 @@ export class Mirror implements OrderSink {
     const nowMs = this.#file.clock.nowMs();
     if (!this.#file.read((db) => mayJudgeHeldAgain(db, nowMs))) return [];
     return this.#file.write((db) => judgeHeldAgain(db, this.#spellings, nowMs));
+  }
+
+  /** Returns whether the write-ahead log may grow. A large one is truncated first, which a reader may prevent. */
+  hasRoomInWal(): boolean {
+    return this.#file.read(hasRoomInWal);
   }
 
   /** Returns the size of the write-ahead log in bytes. */
