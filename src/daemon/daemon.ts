@@ -214,7 +214,7 @@ function damagedMirrorLoop(
     const kept = keptFiles(path);
     const isTold = health.raised().some(({ key }) => key === 'mirror.damaged');
     if (kept.length === 0) health.note('mirror.damaged', null);
-    else if (!isTold) health.note('mirror.damaged', `The damaged file is kept as ${kept.join(', ')}.`);
+    else if (!isTold) health.note('mirror.damaged', `The damaged file is saved as ${kept.join(', ')}.`);
   };
   const onError = (error: unknown) => log.warn({ err: error }, 'damaged files could not be looked for');
   return {

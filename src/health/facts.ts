@@ -314,20 +314,20 @@ export type FindingCheck =
 /** Remedies for calls to the platform that keep failing, by cause. */
 export const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
   refuses:
-    "The platform's server takes no connections: ask its support whether it is down, and check platform.base_url.",
-  'no-name': 'Check the spelling of platform.base_url, and the DNS of this machine.',
-  'no-dns': 'The name server that this machine asks gives no answer: check the router and its DNS.',
-  'no-line': 'This machine is in no network that leads out: check its cable or Wi-Fi, and the router.',
+    "The platform's server refuses connections. Check platform.base_url. If it is right, ask the platform's support whether the server is down.",
+  'no-name': "Check the spelling of platform.base_url and this machine's DNS.",
+  'no-dns': "This machine's name server doesn't answer. Check the router and its DNS.",
+  'no-line': 'This machine has no network connection. Check its cable or Wi-Fi, and the router.',
   silent:
-    "The platform's server does not answer. Where other sites open on this machine, ask its support; else check the router.",
-  slow: 'The platform gives no whole answer in time: ask its support. A line that is too slow does the same.',
+    "The platform's server doesn't answer. If other sites open on this machine, ask the platform's support. Otherwise check the router.",
+  slow: "The platform's answers take too long. Check whether this machine's internet connection is slow. If it isn't, ask the platform's support.",
   'certificate-date':
-    "Check this machine's clock. Where it is right, tell the platform's support that its certificate has expired.",
+    "Check this machine's clock. If the time is right, tell the platform's support that its certificate has expired.",
   'certificate-trust':
-    'Something between here and the platform shows a certificate of its own: ask who looks after the network.',
-  'no-right': 'Create a new token in the company panel, then run {tillsync} auth set and paste it.',
-  fault: 'The platform answers with a fault: ask its support. tillsync tries again by itself.',
-  refused: 'The platform refuses the call: send its support and ours the output of {tillsync} doctor',
+    'A proxy or antivirus intercepts the connection with its own certificate. Ask your network admin.',
+  'no-right': 'Create a new token in the company panel. Then run {tillsync} auth set and paste it.',
+  fault: 'The platform answers with an error. Ask its support. tillsync retries automatically.',
+  refused: 'The platform rejects the call. Send its support and ours the output of: {tillsync} doctor',
 };
 
 export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshness | undefined {
@@ -358,7 +358,7 @@ export function hasDisk(
 }
 
 export function isUnsafe({ disk }: Facts): FactsOfFinding | undefined {
-  return disk?.unsafe === undefined ? undefined : { detail: `It is on ${disk.unsafe}.` };
+  return disk?.unsafe === undefined ? undefined : { detail: `File system: ${disk.unsafe}.` };
 }
 
 /** Returns the age of the last complete order poll; null if there was none. */
@@ -619,4 +619,4 @@ export const NOT_RUNNING = ['service.down'] as const;
 
 /** Remedy of a fault on the way to the platform. */
 export const TRIES_AGAIN =
-  'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
+  'tillsync retries automatically. If the problem continues, check the connection to the platform.';

@@ -57,7 +57,7 @@ const OF_CALLBACKS = [
   ...(['webhook.refused', 'webhook.external-pos', 'webhook.silent', 'webhook.mismatch'] as const),
   ...(['webhook.active-field', 'webhook.unreadable'] as const),
 ] as const;
-const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
+const CONNECTION = "Check this machine's internet connection and the other problems listed here.";
 
 /** The table of findings. Findings of the same level are shown in its order, causes before consequences. */
 export const FINDINGS: Record<FindingCode, FindingRow> = {
@@ -76,15 +76,16 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     sent: 'never',
     check: 'alarms',
     message: 'tillsync is not set up yet.',
-    remedy: 'Run: {tillsync} init',
+    remedy: 'To set it up, run: {tillsync} init',
   },
   'state.unusable': {
     level: 'red',
     when: ({ stateFault }) => (stateFault ? { detail: stateFault } : undefined),
     isToldBeforeSetUp: true,
     check: 'storage.state',
-    message: 'The file of tokens and limits, state.db, cannot be used. Nothing is fetched or sent.',
-    remedy: 'To see what is wrong, run: {tillsync} doctor',
+    message:
+      "tillsync can't use state.db, its file of tokens and limits. No orders arrive and no changes are sent.",
+    remedy: 'To see the cause, run: {tillsync} doctor',
   },
   'storage.full': {
     level: 'red',
@@ -92,15 +93,16 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     look: (seen) => diskIs('storage.full', seen),
     isToldBeforeSetUp: true,
     check: 'storage.disk',
-    message: 'The disk is full. New orders can soon not be saved.',
-    remedy: 'Free space on the disk of {storage}. tillsync then continues on its own.',
+    message: "The disk is full. tillsync soon can't save new orders.",
+    remedy: 'Free space on the disk of {storage}. tillsync then continues automatically.',
   },
   'storage.failing': {
     level: 'red',
     isToldBeforeSetUp: true,
     check: 'alarms',
-    message: 'Writing to the disk failed.',
-    remedy: 'Free space on the disk of {storage}, or repair it. tillsync then continues on its own.',
+    message: "tillsync can't write to the disk.",
+    remedy:
+      'Free space on the disk of {storage}. If it has space, have the disk checked. tillsync then continues automatically.',
   },
   'clock.wrong': {
     level: 'red',
@@ -108,37 +110,37 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     lasted: true,
     check: 'alarms',
     message: "This machine's clock is wrong by more than half a day.",
-    remedy: 'Set it right, and have it kept right: sudo timedatectl set-ntp true',
+    remedy: 'To set it and keep it right, run: sudo timedatectl set-ntp true',
   },
   'mirror.damaged': {
     level: 'red',
     check: 'alarms',
-    message: 'The mirror was damaged. It is set aside, and a new one is in its place.',
+    message: 'The mirror was damaged. tillsync saved the damaged file and built a new mirror.',
     remedy:
-      'See what is missing, and have the disk checked. Then move the damaged file to another directory.',
+      'Check that no orders are missing, and have the disk checked. Then move the damaged file to another directory.',
   },
   'mirror.locked': {
     level: 'red',
     check: 'alarms',
-    message: 'Another program keeps the mirror locked, so nothing that comes in can be kept.',
-    remedy: 'End the program that is named; tillsync goes on by itself.',
+    message: "Another program keeps mirror.db locked. New orders can't be saved.",
+    remedy: 'Close the program shown in the details. tillsync then continues automatically.',
   },
   'auth.locked-out': {
     level: 'red',
     when: isLockedOut,
     flow: 'auth',
     check: 'tokens',
-    message: 'The platform no longer accepts the tokens. Nothing is fetched or sent.',
-    remedy: 'Create a new token in the company panel, then run {tillsync} auth set and paste it.',
+    message: 'The platform no longer accepts the tokens. No orders arrive and no changes are sent.',
+    remedy: 'Create a new token in the company panel. Then run {tillsync} auth set and paste it.',
   },
   'auth.other-company': {
     level: 'red',
     look: companyIsOther,
     flow: 'auth',
     check: 'alarms',
-    message: 'Orders of another company arrive: the tokens may be those of another shop.',
+    message: 'Orders of another company are arriving. The tokens may belong to another shop.',
     remedy:
-      'Give this shop its own tokens: {tillsync} auth set. If it does belong to the other company now: {tillsync} auth set --other-company',
+      "To set this shop's tokens, run: {tillsync} auth set. If the shop now belongs to the other company, run: {tillsync} auth set --other-company",
   },
   'auth.none': {
     level: 'red',
@@ -146,43 +148,47 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     look: tokensAreMissing,
     flow: 'auth',
     check: 'tokens',
-    message: 'There are no tokens for the platform yet. Nothing is fetched or sent.',
-    remedy: 'Create a token in the company panel, then run {tillsync} auth set and paste it.',
+    message: 'No tokens for the platform are set. No orders arrive and no changes are sent.',
+    remedy: 'Create a token in the company panel. Then run {tillsync} auth set and paste it.',
   },
   'platform.blocked': {
     level: 'amber',
     when: isBlocked,
     check: 'platform.limits',
-    message: 'The platform has blocked the token for some minutes.',
-    remedy: 'Wait until it ends. Make sure that no other program uses the same token.',
+    message: 'The platform has blocked the token for a few minutes.',
+    remedy:
+      'tillsync retries automatically when the block ends. Make sure that no other program uses the same token.',
   },
   'platform.limits-shared': {
     level: 'amber',
     look: (seen) => limitsAreShared(seen, { count: 3, forMs: 3 * MINUTE_MS }),
     check: 'platform.limits',
-    message: "Another program spends the company's limits at the platform, so orders and changes wait.",
-    remedy: 'Find the program that uses the same company, such as a second tillsync, and end it.',
+    message: "Another program uses up the company's request limits. Orders and changes are delayed.",
+    remedy:
+      "Find the other program that uses this company's tokens (example: a second tillsync), and stop it.",
   },
   'orders.unreadable': {
     level: 'red',
     flow: 'orders.poll',
     check: 'orders',
-    message: 'The platform sends orders that cannot be read.',
-    remedy: 'They are saved. Send support the output of: {tillsync} quarantine list',
+    message: "The platform sends orders that tillsync can't read.",
+    remedy:
+      'Check the company panel for orders that are missing here. Then send support the output of: {tillsync} quarantine list',
   },
   'orders.incomplete': {
     level: 'red',
     look: ordersAreIncomplete,
     check: 'orders',
-    message: 'Orders came of which a part cannot be read.',
+    message: 'Some orders have unreadable data. Items may be missing.',
     remedy:
-      'Look at each in the company panel before it is prepared. What was read: {tillsync} order show NUMBER',
+      'Check each order in the company panel before preparing it. To see one here, run: {tillsync} order show NUMBER',
   },
   'orders.held': {
     level: 'amber',
     look: ordersAreHeld,
     check: 'orders',
-    message: 'Callbacks contradict orders, and no poll has decided.',
+    message:
+      'Some orders have an uncertain status: callbacks contradict them, and no poll has confirmed either.',
     remedy:
       'Check these orders in the company panel. To poll their day, run: {tillsync} sync orders --from DAY --to DAY',
   },
@@ -203,8 +209,8 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     flow: 'orders.poll',
     check: 'orders',
     inDoctor: CONNECTION,
-    message: 'Orders are no longer fetched from the platform.',
-    remedy: 'Check the internet connection of this machine, then run: {tillsync} doctor',
+    message: "tillsync can't fetch orders from the platform.",
+    remedy: "Check this machine's internet connection. Then run: {tillsync} doctor",
     remedies: WITHOUT_AN_ANSWER,
   },
   'orders.unbooked': {
@@ -222,32 +228,32 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     look: posIsSilent,
     hiddenBy: [...NOT_RUNNING],
     check: 'orders.booked',
-    message: 'The POS gives no sign of life.',
+    message: 'The POS shows no sign of life.',
     remedy: 'Check that the POS is running and connected. The alarm clears with its next sign of life.',
   },
   'orders.unassigned': {
     level: 'amber',
     look: ordersStray,
     check: 'orders',
-    message: 'Orders name no store, or one that is not in the configuration, so no branch prepares them.',
+    message: "Some orders name no store, or one that isn't in the configuration. No branch prepares them.",
     remedy:
-      'See whose they are: {tillsync} order show NUMBER. A branch that is missing: add its ids to [[branches]], then run: {restart}',
+      "To see an order's store, run: {tillsync} order show NUMBER. If a branch is missing, add its IDs to [[branches]], then run: {restart}",
   },
   'orders.sums': {
     level: 'amber',
     look: (seen) => sumsAreOdd(seen, { share: 0.01, times: 3 }),
     check: 'orders',
-    message: 'Orders came whose lines do not add up to their amount: one may be missing, or there twice.',
-    remedy: 'Compare each with the company panel: {tillsync} order show NUMBER',
+    message: "Some orders' lines don't add up to the order's amount. A line may be missing or duplicated.",
+    remedy: 'Compare each order with the company panel. To see it here, run: {tillsync} order show NUMBER',
   },
   'orders.code-missing': {
     level: 'amber',
     look: (seen) => codesAreMissing(seen, { times: 3 }),
     sent: 'never',
     check: 'orders',
-    message: 'Numbers of orders are missing, also after a look far back.',
+    message: 'Order numbers are missing. tillsync has already searched earlier days.',
     remedy:
-      'Look for them in the company panel. One that is there and not here: {tillsync} sync orders --from DAY --to DAY',
+      'Look for them in the company panel. If an order is there but not here, run: {tillsync} sync orders --from DAY --to DAY',
   },
   'orders.unlisted': {
     level: 'amber',
@@ -261,29 +267,30 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     look: fieldsChange,
     sent: 'never',
     check: 'orders',
-    message: 'The platform sends orders or products with other fields than before.',
+    message: 'The platform has changed fields of its orders or products.',
     remedy:
-      'Look whether the newest orders are whole at the POS, and send support the names. It ends by itself after a day.',
+      'Check that the newest orders are complete in the POS. Then send support the field names shown in the details. The finding clears after a day.',
   },
   'inbox.damaged': {
     level: 'red',
     check: 'alarms',
-    message: 'The inbox, where the POS writes its changes, cannot be used.',
+    message: "tillsync can't use the inbox, inbox.db. Changes from the POS don't arrive.",
     remedy: 'Ask the POS vendor to check inbox.db, its directory and its permissions.',
   },
   'inbox.locked': {
     level: 'red',
     check: 'alarms',
-    message: 'A program keeps the inbox locked, so changes of the POS do not get through.',
-    remedy: 'Close or restart the program that is named.',
+    message: "A program keeps the inbox locked. Changes from the POS don't arrive.",
+    remedy: 'Close or restart the program shown in the details.',
   },
   ...HUB_FINDINGS,
   'outbox.full': {
     level: 'amber',
     flow: 'outbox.push',
     check: 'alarms',
-    message: 'So many changes of a branch wait that more of them stay in the inbox.',
-    remedy: 'They follow by themselves. Have the POS hand over what changed, and not its whole stock.',
+    message:
+      'Too many changes of a branch are pending. New ones wait in the inbox and are processed automatically.',
+    remedy: 'Set up the POS to send only the products that changed, not its whole stock.',
   },
   'outbox.stuck': {
     level: 'amber',
@@ -298,30 +305,30 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     flow: 'outbox.push',
     check: 'outbox',
     inDoctor: CONNECTION,
-    message: 'Stock and price changes have waited too long to be sent: {count}.',
-    remedy: 'Check the internet connection of this machine, then run: {tillsync} doctor',
+    message: "Stock and price changes aren't reaching the platform: {count}.",
+    remedy: "Check this machine's internet connection. Then run: {tillsync} doctor",
     remedies: WITHOUT_AN_ANSWER,
   },
   'platform.forbidden': {
     level: 'amber',
     look: callsAreForbidden,
     check: 'platform.limits',
-    message: 'The platform does not permit some of the calls.',
-    remedy: "Ask the platform's support which rights the token lacks.",
+    message: "The platform doesn't permit some calls.",
+    remedy: "Ask the platform's support which permissions the token lacks.",
   },
   'clock.off': {
     level: 'amber',
     look: (seen) => clockIsOff(seen, { fromMs: 5 * MINUTE_MS, toMs: HALF_A_DAY_MS }),
     lasted: true,
     check: 'alarms',
-    message: "This machine's clock is not right.",
-    remedy: 'Have it kept right: sudo timedatectl set-ntp true',
+    message: "This machine's clock is wrong.",
+    remedy: 'To set it and keep it right, run: sudo timedatectl set-ntp true',
   },
   'orders.more-pages': {
     level: 'amber',
     flow: 'orders.poll',
     check: 'orders',
-    message: 'The platform sends only a part of the orders.',
+    message: 'The platform sends only part of the orders.',
     remedy: 'Set orders.page_parameter in the configuration, or poll fewer days.',
   },
   'orders.lists': {
@@ -337,8 +344,9 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     look: ({ callbacks }) => noted(callbacks().refused),
     flow: 'orders.webhook',
     check: 'webhook.arriving',
-    message: 'Callbacks are refused, so orders arrive only by polling.',
-    remedy: 'See them with: {tillsync} callbacks tail',
+    message:
+      "tillsync rejects the platform's callbacks. Orders arrive only by polling, up to two minutes late.",
+    remedy: 'To see the rejected callbacks and why, run: {tillsync} callbacks tail',
   },
   'webhook.external-pos': {
     level: 'amber',
@@ -346,10 +354,9 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     hiddenBy: ['webhook.refused', 'webhook.mismatch', 'webhook.active-field'],
     flow: 'orders.webhook',
     check: 'webhook.arriving',
-    message:
-      'The platform has never sent a callback, so orders arrive only by polling, up to two minutes late.',
+    message: 'The platform has never sent a callback. Orders arrive only by polling, up to two minutes late.',
     remedy:
-      "Test the address with {tillsync} webhook test. Where it passes, ask the platform's support: is the option for an external POS switched on for your company?",
+      "To test the address, run: {tillsync} webhook test. If the test passes, ask the platform's support to switch on the option for an external POS.",
   },
   'webhook.silent': {
     level: 'amber',
@@ -358,51 +365,53 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     lasted: true,
     flow: 'orders.webhook',
     check: 'webhook.arriving',
-    message: 'Orders arrive only by polling, up to two minutes late.',
+    message: "Callbacks aren't arriving. Orders arrive only by polling, up to two minutes late.",
     remedy: 'To test the callback address, run: {tillsync} webhook test',
   },
   'webhook.mismatch': {
     level: 'amber',
     flow: 'orders.webhook',
     check: 'webhook.registered',
-    message: "The platform's webhook is not the one that is configured here.",
-    remedy: 'Compare with {tillsync} webhook show, then run: {tillsync} webhook set',
+    message: "The platform's webhook differs from the one configured here.",
+    remedy:
+      "To compare them, run: {tillsync} webhook show. To correct the platform's, run: {tillsync} webhook set",
   },
   'webhook.active-field': {
     level: 'amber',
     flow: 'orders.webhook',
     check: 'webhook.registered',
-    message: 'The platform has the webhook, but does not switch it on.',
+    message: "The platform has the webhook but hasn't switched it on.",
     remedy:
-      "Ask the platform's support how the field that switches sending is called. Set platform.webhook_active_field, then run: {restart}",
+      "Ask the platform's support for the name of the field that switches the webhook on. Set platform.webhook_active_field to that name, then run: {restart}",
   },
   'webhook.unreadable': {
     level: 'amber',
     look: ({ callbacks }) => noted(callbacks().unreadable),
     flow: 'orders.webhook',
     check: 'webhook.arriving',
-    message: 'A callback could not be read as an order.',
-    remedy: 'It is saved. Send support the output of: {tillsync} quarantine list',
+    message: "tillsync couldn't read a callback.",
+    remedy: 'The callback is saved. Send support the output of: {tillsync} quarantine list',
   },
   'outbox.rejected': {
     level: 'amber',
     when: ({ outbox }) => (outbox ? counted(outbox.rejected) : undefined),
     check: 'outbox',
-    message: 'Changes that the platform rejected: {count}.',
-    remedy: 'See why with {tillsync} outbox list --state rejected, correct it, then retry or discard them.',
+    message: 'Changes rejected by the platform: {count}.',
+    remedy:
+      'To see why, run: {tillsync} outbox list --state rejected. Correct the cause, then retry or discard the changes.',
   },
   'outbox.held': {
     level: 'amber',
     when: ({ outbox }) => (outbox ? counted(outbox.held) : undefined),
     check: 'outbox',
-    message: 'Changes that look like a mistake and need a decision: {count}.',
-    remedy: 'Check them with {tillsync} outbox list --state held, then release or discard them.',
+    message: 'Changes on hold because they look like a mistake: {count}.',
+    remedy: 'To review them, run: {tillsync} outbox list --state held. Then release or discard them.',
   },
   'stock.differs': {
     level: 'amber',
     look: stocksDiffer,
     check: 'stock.differs',
-    message: 'The platform has other stocks than the POS counted.',
+    message: "The platform's stock differs from the POS counts.",
     remedy:
       'Count these products again in the POS, or correct them in the company panel. To list them, run: {tillsync} diff stock',
   },
@@ -410,23 +419,24 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     look: ({ untold }) => noted(untold().join(' ')),
     check: 'alarms',
-    message: 'An alarm could not be told to one of its receivers.',
-    remedy: 'Try the receivers, which say what is wrong: {tillsync} alarms test',
+    message: "An alarm couldn't be sent to all its receivers.",
+    remedy: 'To test all alarm receivers, run: {tillsync} alarms test',
   },
   'hooks.lagging': {
     level: 'amber',
     hiddenBy: [...NOT_RUNNING],
     check: 'hooks',
-    message: 'Events do not get through to a hook.',
+    message: "A hook isn't accepting events.",
     remedy:
-      'See why with {tillsync} hooks list, try it with {tillsync} hooks test NAME, or pass over the event with {tillsync} hooks skip NAME.',
+      'To see why, run: {tillsync} hooks list. To test the hook, run: {tillsync} hooks test NAME. To skip the event, run: {tillsync} hooks skip NAME',
   },
   'local.wrong-key': {
     level: 'amber',
     look: (seen) => keysAreWrong(seen, { count: 10 }),
     check: 'alarms',
-    message: 'A program asks here with a wrong key, and is given nothing.',
-    remedy: 'Give it the right one, which {tillsync} key --show tells, or find out who tries keys.',
+    message: 'A program uses a wrong API key and gets no data.',
+    remedy:
+      "To see the right key, run: {tillsync} key --show. If you don't recognise the program, find out what it is.",
   },
   'catalog.incomplete': {
     level: 'amber',
@@ -434,8 +444,8 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     hiddenBy: [...NO_TOKENS],
     flow: 'catalog.sweep',
     check: 'catalog',
-    message: 'Only a part of the catalogue could be read.',
-    remedy: 'tillsync retries. If it stays, run: {tillsync} sync products',
+    message: 'tillsync could read only part of the catalogue.',
+    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} sync products',
   },
   'catalog.shrunk': {
     level: 'amber',
@@ -443,7 +453,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'catalog',
     message: "Most products are missing from the platform's list.",
     remedy:
-      "Check the company panel. tillsync keeps the products until the next scheduled reading lacks them too. If they are there, ask the platform's support.",
+      "Check the company panel. tillsync keeps the products until they are missing from the next scheduled reading too. If the panel has them, ask the platform's support.",
   },
   'catalog.unmapped-ordered': {
     level: 'amber',
@@ -467,9 +477,9 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     isToldBeforeSetUp: true,
     lasted: true,
     check: 'storage.disk',
-    message: 'The databases are on a file system that does not keep them safe: a reader can destroy them.',
+    message: 'The databases are on an unsafe file system. A program that reads them can destroy them.',
     remedy:
-      'Stop tillsync, move {storage} to a disk of this machine, and name it: {tillsync} init --directory DIRECTORY',
+      'Stop tillsync, and move {storage} to a local disk. Then set the new directory: {tillsync} init --directory DIRECTORY',
   },
   'storage.low': {
     level: 'amber',
@@ -477,32 +487,35 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     look: (seen) => diskIs('storage.low', seen),
     isToldBeforeSetUp: true,
     check: 'storage.disk',
-    message: 'The disk is nearly full.',
-    remedy: 'Free space on the disk of {storage} before it is full.',
+    message: 'The disk is almost full.',
+    remedy: 'Free space on the disk of {storage}.',
   },
   'mirror.reader-holds-wal': {
     level: 'amber',
     check: 'alarms',
-    message: 'A program keeps the database mirror.db open for too long, so its write log grows.',
-    remedy: 'Close that program, or ask its vendor to read in shorter steps.',
+    message: 'A program keeps mirror.db open for too long, and its -wal file grows.',
+    remedy: 'Close the program shown in the details, or ask its vendor to read in shorter steps.',
   },
   'mirror.too-large': {
     level: 'amber',
     check: 'alarms',
-    message: 'The database mirror.db is larger than its limit, and everything in it is still needed.',
-    remedy: 'Raise retention.max_bytes, shorten retention.orders, or have the POS acknowledge its orders.',
+    message: 'mirror.db exceeds its size limit, but all its data is still needed.',
+    remedy:
+      "Raise retention.max_bytes or shorten retention.orders. If the POS doesn't acknowledge its orders, set it up to do so.",
   },
   'customers.not-forgotten': {
     level: 'amber',
     check: 'alarms',
-    message: 'Customers whose time is over could not be deleted.',
-    remedy: 'Close the program that reads mirror.db, or repair the disk. tillsync tries again every hour.',
+    message: "tillsync couldn't delete customer data past its retention time.",
+    remedy:
+      'Close the program that reads mirror.db. If there is none, have the disk checked. tillsync retries every hour.',
   },
   'backup.differential': {
     level: 'amber',
     check: 'backup',
-    message: 'What came since the last backup is not saved elsewhere.',
-    remedy: 'See that there is room where backup.directory is, and try backup.after by hand.',
+    message: 'Differential backups are failing. Data since the last full backup is only on this machine.',
+    remedy:
+      'Check that the disk of backup.directory has free space. Then run the program of backup.after by hand.',
   },
   'backup.old': {
     level: 'amber',
@@ -512,7 +525,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     flow: 'backup',
     check: 'backup',
     message: 'Backups have failed for more than an hour.',
-    remedy: 'See that there is room where backup.directory is, then make one: {tillsync} backup',
+    remedy: 'Check that the disk of backup.directory has free space. Then run: {tillsync} backup',
   },
   backup: {
     level: 'amber',
@@ -522,16 +535,16 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     flow: 'backup',
     check: 'backup',
     message: 'The last backup failed.',
-    remedy: 'tillsync tries again every hour. To make one now, run: {tillsync} backup',
+    remedy: 'tillsync retries every hour. To make a backup now, run: {tillsync} backup',
   },
   quarantine: {
     level: 'amber',
     when: (facts) => counted(facts.quarantine) ?? undefined,
     sent: 'never',
     check: 'quarantine',
-    message: 'Messages that could not be read and were set aside: {count}.',
+    message: 'Unreadable messages in quarantine: {count}.',
     remedy:
-      'To see them, run: {tillsync} quarantine list. What nobody needs any more: {tillsync} quarantine drop ID',
+      'To see them, run: {tillsync} quarantine list. To delete one that is no longer needed, run: {tillsync} quarantine drop ID',
   },
   'auth.expiring': {
     level: 'amber',
@@ -549,9 +562,9 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     hiddenBy: [...NO_TOKENS, ...NOT_RUNNING],
     sent: 'never',
     check: 'orders',
-    inDoctor: 'Wait for two minutes; if it stays, see what else is wrong here.',
-    message: 'New tokens are in place; orders are fetched with the next poll.',
-    remedy: 'Wait for two minutes; if it stays, run: {tillsync} doctor',
+    inDoctor: 'Wait two minutes. If the problem continues, check the other problems listed here.',
+    message: 'New tokens are set. tillsync fetches orders with the next poll.',
+    remedy: 'Wait two minutes. If the problem continues, run: {tillsync} doctor',
   },
   'orders.starting': {
     level: 'amber',
@@ -559,9 +572,10 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     hiddenBy: [...NO_TOKENS, ...NOT_RUNNING],
     sent: 'never',
     check: 'orders',
-    inDoctor: 'Wait a few minutes after the first start; if it stays, see what else is wrong here.',
-    message: 'No orders have been fetched yet.',
-    remedy: 'Wait a few minutes after the first start. If it stays, run: {tillsync} doctor',
+    inDoctor:
+      'Wait a few minutes after the first start. If the problem continues, check the other problems listed here.',
+    message: "tillsync hasn't fetched any orders yet.",
+    remedy: 'Wait a few minutes after the first start. If the problem continues, run: {tillsync} doctor',
   },
   auth: {
     level: 'amber',
@@ -570,8 +584,8 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     sent: 'never',
     check: 'tokens',
     inDoctor: TRIES_AGAIN,
-    message: 'Access to the platform has a problem.',
-    remedy: 'tillsync retries. If it stays, run: {tillsync} doctor',
+    message: 'The last attempt to access the platform failed.',
+    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} doctor',
   },
   'orders.poll': {
     level: 'amber',
@@ -589,7 +603,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'orders',
     inDoctor: TRIES_AGAIN,
     message: 'The last attempt to fetch orders failed.',
-    remedy: 'tillsync retries. If it stays, run: {tillsync} doctor',
+    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} doctor',
   },
   'orders.webhook': {
     level: 'amber',
@@ -597,8 +611,8 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     hiddenBy: [...OF_CALLBACKS, ...NOT_RUNNING],
     sent: 'never',
     check: 'webhook.arriving',
-    message: 'Callbacks work only in part.',
-    remedy: 'Orders still arrive by polling. To check, run: {tillsync} webhook show',
+    message: 'Only some callbacks work.',
+    remedy: 'Orders still arrive by polling. To check the webhook, run: {tillsync} webhook show',
   },
   'outbox.push': {
     level: 'amber',
@@ -608,7 +622,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'changes',
     inDoctor: TRIES_AGAIN,
     message: 'The last attempt to send changes failed.',
-    remedy: 'tillsync retries. If it stays, run: {tillsync} doctor',
+    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} doctor',
   },
   'catalog.sweep': {
     level: 'amber',
@@ -617,6 +631,6 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     sent: 'never',
     check: 'catalog',
     message: 'The last attempt to read the catalogue failed.',
-    remedy: 'tillsync retries. If it stays, run: {tillsync} sync products',
+    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} sync products',
   },
 };

@@ -6,64 +6,64 @@ export const HUB_FINDINGS: Record<Extract<FindingCode, `hub.${string}`>, Finding
     level: 'amber',
     check: 'hub',
     message:
-      'Orders name a branch that is not in the configuration. They are in the mirror here, and go to no branch.',
+      "Some orders name a branch that isn't in the configuration. They are saved in the hub's mirror, but no branch receives them.",
     remedy:
-      'Add the branch that is named to [[branches]], then run: {restart}. Or say whose they are: {tillsync} branch assign NAME --store STORE',
+      'If the branch is missing, add it to [[branches]], then run: {restart}. If the orders belong to another branch, run: {tillsync} branch assign NAME --store STORE',
   },
   'hub.unapplied': {
     level: 'amber',
     check: 'hub',
-    message: 'Branches could not take in all that came down to them. It is kept there.',
+    message: "Some branches couldn't apply all data from the hub. The data is saved at the branch.",
     remedy:
-      'At each branch that is named, look at it with: {tillsync} quarantine list. What nobody needs any more: {tillsync} quarantine drop ID',
+      'At each branch shown in the details, run: {tillsync} quarantine list. To delete an entry that is no longer needed, run: {tillsync} quarantine drop ID',
   },
   'hub.certificate': {
     level: 'amber',
     check: 'hub.certificate',
-    message: 'The certificate of the hub ends soon, or branches would not take it.',
-    remedy: 'Put a good certificate and its key in place; the server reads them by itself.',
+    message: "The hub's certificate expires soon, or branches don't trust it.",
+    remedy: 'Install a valid certificate and its key. The server loads them automatically.',
   },
   'hub.misuse': {
     level: 'amber',
     check: 'hub',
-    message: 'A branch does what tillsync does not do by itself: somebody else may have its key.',
+    message: 'A branch behaves as tillsync never does. Someone else may have its key.',
     remedy:
-      'Look at the branch that is named. To end its key, then give it another: {tillsync} branch revoke NAME; {tillsync} branch invite NAME',
+      'Check the branch shown in the details. To revoke its key, run: {tillsync} branch revoke NAME. To give it a new key, run: {tillsync} branch invite NAME',
   },
   'hub.server': {
     level: 'amber',
     flow: 'hub.link',
     check: 'hub',
-    message: 'The nats-server does not run with the configuration that tillsync wrote for it.',
+    message: "The nats-server isn't using the configuration that tillsync wrote for it.",
     remedy:
-      'Write it once more: {tillsync} hub server-config; then start the server with it: sudo systemctl restart tillsync-nats',
+      'To write the configuration again and load it, run: {tillsync} hub server-config; sudo systemctl restart tillsync-nats',
   },
   'hub.branches': {
     level: 'amber',
     check: 'hub.branches',
-    message: 'Something is wrong at branches.',
-    remedy: 'To see all of them, the worst first, run: {tillsync} branch list',
+    message: 'Some branches have problems.',
+    remedy: 'To list all branches, worst first, run: {tillsync} branch list',
   },
   'hub.link': {
     level: 'amber',
     when: (facts) => linkIs('hub.link', facts),
     flow: 'hub.link',
     check: 'hub',
-    inDoctor: 'Check the nats-server and the network between.',
+    inDoctor: 'Check the nats-server and the network.',
     message:
-      'The connection between the hub and its branches is down. What waits stays and follows by itself.',
-    remedy: 'Check the nats-server and the network between, then run: {tillsync} doctor',
+      'The hub and its branches are disconnected. Pending data is saved, and tillsync sends it automatically later.',
+    remedy: 'Check the nats-server and the network. Then run: {tillsync} doctor',
     remedies: {
       refuses:
-        'The nats-server takes no connections: start it at the hub: sudo systemctl start tillsync-nats',
-      'no-name': 'Check the spelling of link.hub, or hub.nats at the hub, and the DNS of this machine.',
-      'no-dns': 'The name server that this machine asks gives no answer: check the router and its DNS.',
-      'no-line': 'This machine is in no network that leads out: check its cable or Wi-Fi, and the router.',
-      silent: "The hub's machine gives no answer: check that it is on, its firewall, and the VPN between.",
+        'The nats-server refuses connections. To start it, run at the hub: sudo systemctl start tillsync-nats',
+      'no-name': "Check the spelling of link.hub (at the hub: hub.nats) and this machine's DNS.",
+      'no-dns': "This machine's name server doesn't answer. Check the router and its DNS.",
+      'no-line': 'This machine has no network connection. Check its cable or Wi-Fi, and the router.',
+      silent: "The hub's machine doesn't answer. Check that it is on, its firewall, and the VPN.",
       'certificate-date':
-        "Check this machine's clock. Where it is right, the hub's certificate has expired: renew it at the hub.",
+        "Check this machine's clock. If the time is right, the hub's certificate has expired: renew it at the hub.",
       'certificate-trust':
-        'The hub shows a certificate that this machine does not trust: name the file of its authority in link.ca_file, or invite the branch again.',
+        "This machine doesn't trust the hub's certificate. Set link.ca_file to the file of its authority, or invite the branch again.",
     },
   },
   'hub.refused': {

@@ -50,13 +50,11 @@ export function clockIsOff(
 export function companyIsOther({ orderCompanies }: Sights): ReturnType<Look> {
   const { oldest, newest } = orderCompanies() ?? {};
   if (oldest === newest) return null;
-  return { words: `The orders were of company ${oldest}, and the newest is of ${newest}.` };
+  return { words: `Earlier orders were from company ${oldest}; the newest is from ${newest}.` };
 }
 
 export function tokensAreMissing({ hasNoTokens }: Sights): ReturnType<Look> {
-  return hasNoTokens()
-    ? { words: 'No tokens were handed over yet. Hand them over with: {tillsync} auth set' }
-    : null;
+  return hasNoTokens() ? { words: 'To set them, run: {tillsync} auth set' } : null;
 }
 
 /**
@@ -76,7 +74,7 @@ export function ordersWait(
   if (upMs() < graceMs) return undefined;
   const names = named(late, (order) => `${numberOf(order)} (${localTime(order.since)})`);
   return {
-    words: `Their numbers, and since when they wait: ${names}.`,
+    words: `Orders, and since when they wait: ${names}.`,
     level: waitedMs(oldest) >= redAfterTimes * unbookedAfterMs ? 'red' : 'amber',
   };
 }
@@ -95,8 +93,8 @@ export function ordersAreIncomplete({ incompleteOrders }: Sights): ReturnType<Lo
   const lacksTime = orders.some((order) => order.lacksTime === 1);
   const number = numberOf(first);
   const words = lacksTime
-    ? `Look at order ${named(orders, numberOf)}: {tillsync} order show ${number}. A scheduled order has no time: name its field as scheduled_for in [orders.fields].`
-    : `Look at order ${named(orders, numberOf)}: {tillsync} order show ${number}`;
+    ? `Orders: ${named(orders, numberOf)}. To see the first, run: {tillsync} order show ${number}. A scheduled order has no time. Set scheduled_for in [orders.fields] to the name of its field.`
+    : `Orders: ${named(orders, numberOf)}. To see the first, run: {tillsync} order show ${number}`;
   return { words };
 }
 
@@ -105,14 +103,14 @@ export function ordersAreHeld({ heldOrders, localTime }: Sights): ReturnType<Loo
   if (orders.length === 0) return null;
   const nameOf = (order: HeldOrder) =>
     `${numberOf(order)} (${order.createdAt === null ? '-' : localTime(order.createdAt)}) ${order.status ?? '-'} ≠ ${order.heldStatus ?? '-'}`;
-  return { words: `Order, when it was placed, known ≠ held status: ${named(orders, nameOf)}.` };
+  return { words: `Orders, when they were placed, and mirror ≠ callback status: ${named(orders, nameOf)}.` };
 }
 
 export function statusesAreUnknown({ unknownStatuses }: Sights): ReturnType<Look> {
   const words = unknownStatuses();
   if (words.length === 0) return null;
   const names = named(words, ({ word, ...order }) => `${word} (${numberOf(order)})`);
-  return { words: `Status and order: ${names}.` };
+  return { words: `Statuses and orders: ${names}.` };
 }
 
 export function stocksDiffer({ stockDifferences, localTime }: Sights): ReturnType<Look> {
@@ -121,14 +119,14 @@ export function stocksDiffer({ stockDifferences, localTime }: Sights): ReturnTyp
   const nameOf = ({ sku, branch, platformQty, wantedQty, since }: NamedDifference) =>
     `${sku} ${branch} ${platformQty} ≠ ${wantedQty} (${localTime(since)})`;
   return {
-    words: `The largest of ${count}, as sku, branch, platform ≠ POS and since when: ${named(worst, nameOf, count)}.`,
+    words: `The largest of ${count} differences (SKU, branch, platform ≠ POS, since when): ${named(worst, nameOf, count)}.`,
   };
 }
 
 export function ordersStray({ strayOrders }: Sights): ReturnType<Look> {
   const orders = strayOrders();
   const names = named(orders, (order) => `${numberOf(order)} (${order.store ?? '-'})`);
-  return orders.length === 0 ? null : { words: `Order and store: ${names}.` };
+  return orders.length === 0 ? null : { words: `Orders and stores: ${names}.` };
 }
 
 /** Orders whose sums do not add up: more than `share` of them, and more than `times` the usual share. */
@@ -139,23 +137,23 @@ export function sumsAreOdd(
   const { orders, odd, usualShare } = sumsOfOrders();
   const found = odd.length / Math.max(orders, 1);
   if (found <= share || found <= times * usualShare) return null;
-  return { words: `Of the last day's ${orders} orders: ${named(odd, numberOf)}.` };
+  return { words: `Orders, of ${orders} in the last day: ${named(odd, numberOf)}.` };
 }
 
 /** Missing numbers of orders: more than `times` the usual share. */
 export function codesAreMissing({ missingCodes }: Sights, { times }: { times: number }): ReturnType<Look> {
   const { missing, codes, usualShare } = missingCodes();
   if (missing.length <= times * usualShare * codes) return null;
-  return { words: `Of the last day's ${codes} numbers: ${named(missing, String)}.` };
+  return { words: `Numbers, of ${codes} in the last day: ${named(missing, String)}.` };
 }
 
 export function fieldsChange({ fieldNews }: Sights): ReturnType<Look> {
   const { orders, products } = fieldNews();
   const words = [
-    orders.added.length > 0 && `Newly sent: ${named(orders.added, String)}.`,
-    orders.gone.length > 0 && `No longer sent: ${named(orders.gone, String)}.`,
-    products.added.length > 0 && `Newly sent with products: ${named(products.added, String)}.`,
-    products.gone.length > 0 && `No longer sent with products: ${named(products.gone, String)}.`,
+    orders.added.length > 0 && `New fields: ${named(orders.added, String)}.`,
+    orders.gone.length > 0 && `Missing fields: ${named(orders.gone, String)}.`,
+    products.added.length > 0 && `New fields of products: ${named(products.added, String)}.`,
+    products.gone.length > 0 && `Missing fields of products: ${named(products.gone, String)}.`,
   ];
   return noted(words.filter(Boolean).join(' '));
 }
@@ -163,7 +161,7 @@ export function fieldsChange({ fieldNews }: Sights): ReturnType<Look> {
 export function sendingFails({ pushFails }: Sights, level: FindingLevel): ReturnType<Look> {
   const reason = pushFails();
   if (reason === undefined) return undefined;
-  const words = `Orders are fetched meanwhile, so the connection works. ${reason}`;
+  const words = `The connection works, because orders still arrive. ${reason}`;
   return reason === null ? null : { words, level };
 }
 
@@ -176,19 +174,19 @@ export function limitsAreShared(
   least: Pick<Repeated, 'count' | 'forMs'>,
 ): ReturnType<Look> {
   const { count, forMs, where } = limited.of();
-  const words = `In the last hour the platform asked ${count} times to wait, the last with ${where}, though the published limits were kept.`;
+  const words = `In the last hour, the platform asked tillsync ${count} times to wait, last with ${where}, although tillsync kept the published limits.`;
   return count >= least.count && forMs >= least.forMs ? { words } : null;
 }
 
 export function callsAreForbidden({ forbidden }: Sights): ReturnType<Look> {
   const words = forbidden().map(({ endpoint, message }) => `${endpoint} (403: ${message})`);
-  return words.length === 0 ? null : { words: `Refused are: ${words.join(', ')}.` };
+  return words.length === 0 ? null : { words: `Rejected calls: ${words.join(', ')}.` };
 }
 
 /** At least `count` wrong keys in an hour. A person who mistypes a key stops or corrects it. */
 export function keysAreWrong({ wrongKeys }: Sights, least: Pick<Repeated, 'count'>): ReturnType<Look> {
   const { count, where } = wrongKeys.of();
-  const words = `${count} times in the last hour, the last from ${where}.`;
+  const words = `Wrong keys in the last hour: ${count}, the last from ${where}.`;
   return count >= least.count ? { words } : null;
 }
 
@@ -197,7 +195,7 @@ export function productsAreUnmapped({ branchMappings }: Sights): ReturnType<Look
   const names = branchMappings()
     .filter(({ isMapping, unmapped }) => isMapping && unmapped > 0)
     .map(({ branch, unmapped }) => `${branch.externalId ?? branch.subsidiaryId} (${unmapped})`);
-  const words = `Shown products without an id of yours, by branch: ${names.join(', ')}.`;
+  const words = `Products on sale without a POS ID, by branch: ${names.join(', ')}.`;
   return names.length === 0 ? null : { words };
 }
 
@@ -212,7 +210,7 @@ export function itemsAreUnmapped(
   const branches = branchMappings().flatMap(({ branch, isMapping }) => (isMapping ? [branch] : []));
   const items = branches.length === 0 ? [] : unmappedItems(branches, isoUtc(clock.nowMs() - withinMs));
   const names = named(items, (item) => `${numberOf(item)} (${item.productName ?? '-'})`);
-  return items.length === 0 ? null : { words: `Order and product: ${names}.` };
+  return items.length === 0 ? null : { words: `Orders and products: ${names}.` };
 }
 
 /** Notes the words that another part gives; without words there is no fault. */

@@ -173,7 +173,7 @@ describe('the state', () => {
     const { stdout, code } = await invoke(['status'], { env });
     expect(code).toBe(0);
     expect(stdout).toMatch(
-      /^.+\nAction needed now: tillsync is not running\. .*tillsync --config \S+ run\nAlso: Messages that could not be read and were set aside: 1\..*\n\nState when it stopped:\nALARM orders\.stale, raised .*: No orders for an hour\.\n/,
+      /^.+\nAction needed now: tillsync is not running\. .*tillsync --config \S+ run\nAlso: Unreadable messages in quarantine: 1\..*\n\nState when it stopped:\nALARM orders\.stale, raised .*: No orders for an hour\.\n/,
     );
     expect(stdout).toMatch(/orders by polling: +failing, never worked yet.* The platform does not answer\./);
     expect(stdout).toContain('2 orders (1 open), newest event 3, 1 in quarantine');

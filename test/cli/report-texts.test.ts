@@ -152,10 +152,10 @@ test('the status begins with what is wrong and ends with counts', () => {
   const lines = statusText(report).split('\n');
   expect(lines.slice(0, 7)).toEqual([
     'Corner shop',
-    'Action needed now: The disk is full. New orders can soon not be saved. ' +
-      'Only 40 MiB of 8.0 GiB are free. Free space on the disk of /var/lib/tillsync. tillsync then continues on its own.',
-    'Also: Callbacks are refused, so orders arrive only by polling. See them with: tillsync callbacks tail',
-    'Also: Messages that could not be read and were set aside: 1. To see them, run: tillsync quarantine list. What nobody needs any more: tillsync quarantine drop ID',
+    "Action needed now: The disk is full. tillsync soon can't save new orders. " +
+      'Only 40 MiB of 8.0 GiB are free. Free space on the disk of /var/lib/tillsync. tillsync then continues automatically.',
+    "Also: tillsync rejects the platform's callbacks. Orders arrive only by polling, up to two minutes late. To see the rejected callbacks and why, run: tillsync callbacks tail",
+    'Also: Unreadable messages in quarantine: 1. To see them, run: tillsync quarantine list. To delete one that is no longer needed, run: tillsync quarantine drop ID',
     '',
     'ALARM webhook.refused, raised 1h ago: No callback\\u001b[2J came.',
     'ALARM new.alarm, raised 1h ago: Of a later version.',

@@ -207,8 +207,8 @@ describe('what status says', () => {
       counts: { orders: 12, openOrders: 3, events: 40, quarantine: 2 },
     };
     expect(statusText(report, say)).toBe(`Local Centro
-Se requiere atención ahora: Llegan pedidos de otra empresa: los tokens pueden ser de otra tienda. Entregue los tokens de esta tienda: tillsync auth set. Si ahora pertenece a la otra empresa: tillsync auth set --other-company
-Además: Mensajes que no se pudieron leer y se apartaron: 2. Para verlos, ejecute: tillsync quarantine list. Lo que ya nadie necesita: tillsync quarantine drop ID
+Se requiere atención ahora: Llegan pedidos de otra empresa. Los tokens pueden ser de otra tienda. Para ingresar los tokens de esta tienda, ejecute: tillsync auth set. Si la tienda ahora es de la otra empresa, ejecute: tillsync auth set --other-company
+Además: Mensajes ilegibles en cuarentena: 2. Para verlos, ejecute: tillsync quarantine list. Para borrar uno que ya no se necesita, ejecute: tillsync quarantine drop ID
 
 Estado cuando se detuvo:
 ALARMA auth.other-company, hace 1h: Desde 08:00 la plataforma pide tokens nuevos: no.

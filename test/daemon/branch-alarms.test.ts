@@ -102,7 +102,7 @@ it('a store that becomes a branch says nothing more of a platform that it calls 
   const { branches } = await openChain();
   const { mirror, config } = branches[0].services;
   mirror.health.note('auth.other-company', 'The platform takes the tokens no more.');
-  mirror.health.note('storage.low', 'The disk is nearly full.');
+  mirror.health.note('storage.low', 'The disk is almost full.');
   mirror.health.report('auth', 'locked-out', 'The platform takes the tokens no more.');
   await mirror.health.flush();
   await settleRole(config, branches[0].services);

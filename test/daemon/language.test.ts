@@ -61,17 +61,17 @@ it('alarms speak Spanish and tell the time of the shop where the shop does, and 
   expect(raised).toMatchObject({
     level: 'red',
     shop: 'Local Centro',
-    message: 'Ya no se traen pedidos de la plataforma.',
+    message: 'tillsync no puede traer los pedidos de la plataforma.',
     detail: expect.stringContaining(
       'No se puede conectar con la plataforma: platform.test rechaza conexiones',
     ),
-    remedy: expect.stringContaining('El servidor de la plataforma no acepta conexiones'),
+    remedy: expect.stringContaining('El servidor de la plataforma rechaza las conexiones'),
     since: expect.stringMatching(/^2026-01-15T1\d:\d\d:\d\d\.\d{3}Z$/),
   });
   // In January, Santiago is three hours behind UTC.
   const [, hour, minute] = /T(\d\d):(\d\d)/.exec(String(raised?.since)) ?? [];
   const local = `${String(Number(hour) - 3).padStart(2, '0')}:${minute}`;
-  expect(raised?.text).toMatch(/^\[ROJO\] Local Centro: Ya no se traen pedidos/);
+  expect(raised?.text).toMatch(/^\[ROJO\] Local Centro: tillsync no puede traer los pedidos/);
   expect(raised?.text).toContain(`(orders.stale, desde ${local})`);
   isCut = false;
   expect((await heard('healed'))?.text).toMatch(/^\[TERMINÓ\] Local Centro: Ya terminó: /);

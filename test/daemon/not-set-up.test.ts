@@ -77,7 +77,7 @@ it('calls nobody while the platform is not named, and says what to run', async (
   expect(verdict).toMatchObject({ level: 'amber', findings: [{ code: 'setup.missing' }] });
   expect(verdict.findings).toHaveLength(1);
 
-  const said = /tillsync is not set up yet\.[\s\S]*Run: .*tillsync --config \S+fresh\.toml init/;
+  const said = /tillsync is not set up yet\.[\s\S]*[Rr]un: .*tillsync --config \S+fresh\.toml init/;
   for (const words of [['status'], ['doctor'], ['config', 'check']]) {
     const { stdout, stderr } = await fresh.run(...words);
     expect(stdout + stderr, words.join(' ')).toMatch(said);

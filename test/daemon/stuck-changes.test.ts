@@ -64,9 +64,9 @@ it('stock that the platform never takes is red and told, until it takes it', asy
   const { level, findings } = await verdictOf(daemon);
   expect({ level, first: findings[0] }).toMatchObject({
     level: 'red',
-    first: { cause: 'fault', remedy: expect.stringContaining('ask its support') },
+    first: { cause: 'fault', remedy: expect.stringContaining('Ask its support') },
   });
-  expect(findings[0]?.detail).toMatch(/^Orders are fetched meanwhile.*HTTP 500/);
+  expect(findings[0]?.detail).toMatch(/^The connection works, because orders still arrive.*HTTP 500/);
   expect(await after(20)).toEqual([]);
   expect(control.violations()).toEqual([]);
   control.clearFaults();

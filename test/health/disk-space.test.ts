@@ -47,7 +47,7 @@ test('is told where a file system does not keep databases safe, whatever room it
   const disk = { freeBytes: 100 * GIB, totalBytes: 200 * GIB };
   const facts = { ...WELL, disk: { ...disk, unsafe: 'NFS' } };
   const [finding, ...others] = verdictOf(facts).findings;
-  expect(finding).toMatchObject({ code: 'storage.filesystem', level: 'amber', detail: 'It is on NFS.' });
+  expect(finding).toMatchObject({ code: 'storage.filesystem', level: 'amber', detail: 'File system: NFS.' });
   expect(others).toEqual([]);
   expect(verdictOf({ ...facts, disk }).findings).toEqual([]);
 });

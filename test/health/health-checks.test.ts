@@ -101,9 +101,9 @@ describe('what no flow notices by itself', () => {
     now.words = [{ word: 'PENDIENTE', orderId: 'a', code: 12 }];
     look(9_000);
     expect(up.get('orders.held')).toBe(
-      'Order, when it was placed, known ≠ held status: 12 (11:00) dispatched ≠ payment-canceled.',
+      'Orders, when they were placed, and mirror ≠ callback status: 12 (11:00) dispatched ≠ payment-canceled.',
     );
-    expect(up.get('orders.status-unknown')).toBe('Status and order: PENDIENTE (12).');
+    expect(up.get('orders.status-unknown')).toBe('Statuses and orders: PENDIENTE (12).');
     now.held = [];
     now.words = [];
     expect(look(9_000)).toEqual([]);
@@ -133,18 +133,18 @@ describe('what no flow notices by itself', () => {
     expect(waits(60)).toBeUndefined();
     await clock.advance(5 * MINUTE_MS);
     expect(waits(9.9)).toBeUndefined();
-    expect(waits(10, 3)).toBe('amber Their numbers, and since when they wait: 100 (11:55).');
+    expect(waits(10, 3)).toBe('amber Orders, and since when they wait: 100 (11:55).');
     expect(waits(29.9)).toMatch(/^amber/);
-    expect(waits(30, 20)).toBe('red Their numbers, and since when they wait: 100 (11:35), 101 (11:45).');
+    expect(waits(30, 20)).toBe('red Orders, and since when they wait: 100 (11:35), 101 (11:45).');
     expect(waits(20, 19, 18, 17, 16, 15, 14)).toMatch(/^amber .*104 \(11:49\), \+2\.$/);
     expect(waits()).toBeUndefined();
   });
 
   it.each([
-    [[1_004], 200, 0, "Of the last day's 200 numbers: 1004."],
+    [[1_004], 200, 0, 'Numbers, of 200 in the last day: 1004.'],
     [[], 200, 0, undefined],
     [[9, 8], 200, 0.01, undefined],
-    [[9, 8, 7, 6, 5, 4, 3], 200, 0.01, "Of the last day's 200 numbers: 9, 8, 7, 6, 5, +2."],
+    [[9, 8, 7, 6, 5, 4, 3], 200, 0.01, 'Numbers, of 200 in the last day: 9, 8, 7, 6, 5, +2.'],
     [[9], 10, 1, undefined],
   ])(
     'is a number of an order that stays missing: %j of %i beside a usual share of %f',
@@ -164,8 +164,8 @@ describe('what no flow notices by itself', () => {
     };
     look(9_000);
     expect(up.get('orders.fields')).toBe(
-      'Newly sent: items[].taxes. No longer sent: deliveryTime, items[].product.name. ' +
-        'Newly sent with products: children[].origin. No longer sent with products: brand.',
+      'New fields: items[].taxes. Missing fields: deliveryTime, items[].product.name. ' +
+        'New fields of products: children[].origin. Missing fields of products: brand.',
     );
     now.fields = { orders: NO_NEWS, products: NO_NEWS };
     await clock.advance(61 * MINUTE_MS);
@@ -187,7 +187,7 @@ describe('what no flow notices by itself', () => {
     now.callbacks = { refused: 'They carry no secret.', unreadable: 'It has no id.' };
     look(9_000);
     expect(Object.fromEntries(up)).toEqual({
-      'platform.forbidden': 'Refused are: webhook.put (403: No rights.).',
+      'platform.forbidden': 'Rejected calls: webhook.put (403: No rights.).',
       'webhook.refused': 'They carry no secret.',
       'webhook.unreadable': 'It has no id.',
     });
@@ -213,7 +213,7 @@ describe('what no flow notices by itself', () => {
     expect(look(9_000)).toEqual([]);
     wrongKeys.note('192.168.1.8');
     expect(look(9_000)).toEqual(['local.wrong-key']);
-    expect(up.get('local.wrong-key')).toBe('10 times in the last hour, the last from 192.168.1.8.');
+    expect(up.get('local.wrong-key')).toBe('Wrong keys in the last hour: 10, the last from 192.168.1.8.');
     await clock.advance(61 * MINUTE_MS);
     expect(look(9_000)).toEqual([]);
   });
@@ -225,7 +225,7 @@ describe('what no flow notices by itself', () => {
       { orderId: 'b', code: null, store: 'B9' },
     ];
     look(9_000);
-    expect(up.get('orders.unassigned')).toBe('Order and store: 7 (-), b (B9).');
+    expect(up.get('orders.unassigned')).toBe('Orders and stores: 7 (-), b (B9).');
     now.stray = [];
     expect(look(9_000)).toEqual([]);
   });
@@ -267,8 +267,8 @@ describe('what no flow notices by itself', () => {
     await clock.advance(5 * MINUTE_MS);
     facts.run();
     expect(Object.fromEntries(up)).toEqual({
-      'catalog.unmapped': 'Shown products without an id of yours, by branch: B1 (37).',
-      'catalog.unmapped-ordered': 'Order and product: 1042 (Torta).',
+      'catalog.unmapped': 'Products on sale without a POS ID, by branch: B1 (37).',
+      'catalog.unmapped-ordered': 'Orders and products: 1042 (Torta).',
     });
     now.mappings = [branch('B1', 0, true)];
     now.items = [];
@@ -284,7 +284,9 @@ describe('what no flow notices by itself', () => {
     await clock.advance(10 * MINUTE_MS);
     limited.note('product.list');
     expect(look(9_000)).toEqual(['platform.limits-shared']);
-    expect(up.get('platform.limits-shared')).toContain('asked 4 times to wait, the last with product.list,');
+    expect(up.get('platform.limits-shared')).toContain(
+      'asked tillsync 4 times to wait, last with product.list,',
+    );
     await clock.advance(61 * MINUTE_MS);
     expect(look(9_000)).toEqual([]);
   });

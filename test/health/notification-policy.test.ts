@@ -189,9 +189,9 @@ describe('a message', () => {
       ...context,
       language: 'en',
     });
-    expect(remedy).toContain('takes no connections');
+    expect(remedy).toContain('refuses connections');
     expect(text).toBe(
-      `[RED] Local 7: Orders are no longer fetched from the platform. ${poll.message} ${remedy} (orders.stale, since 07:00)`,
+      `[RED] Local 7: tillsync can't fetch orders from the platform. ${poll.message} ${remedy} (orders.stale, since 07:00)`,
     );
     expect(since).toBe(SINCE);
   });
@@ -215,16 +215,18 @@ describe('a message', () => {
       level: 'red',
       since: SINCE,
       at: new Date(at.nowMs).toISOString(),
-      message: 'Ya no se traen pedidos de la plataforma.',
+      message: 'tillsync no puede traer los pedidos de la plataforma.',
       detail:
         'No se puede conectar con la plataforma: api.test rechaza conexiones en el puerto 443 (ECONNREFUSED).',
       remedy:
-        'El servidor de la plataforma no acepta conexiones: pregunte a su soporte si está caído, y revise platform.base_url.',
-      text: expect.stringMatching(/^\[ROJO\] Local 7: Ya no se traen .* \(orders\.stale, desde 07:00\)$/),
+        'El servidor de la plataforma rechaza las conexiones. Revise platform.base_url. Si está bien, pregunte al soporte de la plataforma si el servidor está caído.',
+      text: expect.stringMatching(
+        /^\[ROJO\] Local 7: tillsync no puede traer .* \(orders\.stale, desde 07:00\)$/,
+      ),
     });
     const outbox = { pending: 0, held: 0, rejected: 3, oldestPendingAt: null };
     expect(alarmReport(newsOf({ outbox }), spanish)).toMatchObject({
-      message: 'Cambios que la plataforma rechazó: 3.',
+      message: 'Cambios rechazados por la plataforma: 3.',
       text: expect.stringMatching(/^\[AMARILLO\] Local 7: Cambios .* tillsync outbox list --state rejected/),
     });
   });
@@ -238,7 +240,7 @@ describe('a message', () => {
     );
     const over = { state: 'healed', key: 'orders.stale', level: 'red', detail: null, since: SINCE } as const;
     expect(alarmReport(over, spanish).text).toBe(
-      '[TERMINÓ] Local 7: Ya terminó: Ya no se traen pedidos de la plataforma. (orders.stale, desde 07:00)',
+      '[TERMINÓ] Local 7: Ya terminó: tillsync no puede traer los pedidos de la plataforma. (orders.stale, desde 07:00)',
     );
     const muted = { state: 'muted', key: 'alarms.daily-max', level: 'amber', detail: null, since: null };
     expect(alarmReport(muted as Notification, spanish).text).toBe(

@@ -329,7 +329,7 @@ describe('the link to a hub', () => {
     ['ENOTFOUND', 'link.hub'],
     ['CERT_HAS_EXPIRED', 'renew it at the hub'],
     ['SELF_SIGNED_CERT_IN_CHAIN', 'link.ca_file'],
-    ['link-down', 'network between'],
+    ['link-down', 'and the network'],
   ])('that is down for %s has its own remedy, which names %s', (code, words) => {
     expect(first(link(code))).toMatchObject({
       code: 'hub.link',

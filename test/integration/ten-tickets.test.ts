@@ -180,8 +180,8 @@ const TICKETS: Ticket[] = [
   {
     says: 'Orders come two minutes late.',
     heading: [
-      'Callbacks are refused, so orders arrive only by polling.',
-      'Se rechazan los avisos de la plataforma, así que los pedidos llegan solo por consulta.',
+      "tillsync rejects the platform's callbacks. Orders arrive only by polling, up to two minutes late.",
+      'tillsync rechaza los avisos de la plataforma. Los pedidos llegan solo por consulta, hasta dos minutos tarde.',
     ],
     async bring() {
       for (let i = 0; i < 3; i++)
@@ -199,8 +199,8 @@ const TICKETS: Ticket[] = [
   {
     says: 'Stock of the POS does not get through.',
     heading: [
-      'A program keeps the inbox locked, so changes of the POS do not get through.',
-      'Un programa mantiene bloqueado el buzón, así que no pasan los cambios del POS.',
+      "A program keeps the inbox locked. Changes from the POS don't arrive.",
+      'Un programa mantiene bloqueado el buzón. Los cambios del POS no llegan.',
     ],
     async bring() {
       const pos = new Database(path.join(place.storage, 'inbox', 'inbox.db'), { timeout: 5_000 });
@@ -214,7 +214,10 @@ const TICKETS: Ticket[] = [
   },
   {
     says: 'No orders come any more.',
-    heading: ['Orders are no longer fetched from the platform.', 'Ya no se traen pedidos de la plataforma.'],
+    heading: [
+      "tillsync can't fetch orders from the platform.",
+      'tillsync no puede traer los pedidos de la plataforma.',
+    ],
     async bring() {
       const fault = place.sandbox.control.setFault({ kind: 'status', status: 503, endpoint: 'order.all' });
       onTestFinished(() => place.sandbox.control.clearFaults(fault));

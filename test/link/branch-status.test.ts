@@ -111,7 +111,7 @@ describe('the board of branches', () => {
     expect(of(chain, 'B1')).toMatchObject({
       level: 'red',
       reason: 'inbox.damaged',
-      message: 'The inbox, where the POS writes its changes, cannot be used.',
+      message: "tillsync can't use the inbox, inbox.db. Changes from the POS don't arrive.",
     });
     chain.hub.services.state.hub.saw(
       'B1',

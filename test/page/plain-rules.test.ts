@@ -65,7 +65,8 @@ describe('words', () => {
     for (const code of Object.keys(FINDINGS) as FindingCode[]) {
       const { message, remedy } = SPANISH_FINDINGS[code];
       expect(places(message), code).toEqual(places(FINDINGS[code].message));
-      const commands = (text: string) => text.match(/tillsync [a-z]+( [a-z]+)?/g) ?? [];
+      const commands = (text: string) =>
+        text.match(/(\{tillsync\}|(run|ejecute) tillsync) [a-z]+( [a-z]+)?/g) ?? [];
       expect(commands(remedy).length, code).toBe(commands(FINDINGS[code].remedy).length);
     }
   });
@@ -83,13 +84,13 @@ describe('words', () => {
     const [finding] = verdictOf({ ...facts, ordersStaleAfterMs: 0 }).findings;
     if (!finding) throw new Error('nothing was found');
     expect(speechOf('en', []).finding(finding, COMMANDS).message).toBe(
-      'Changes that the platform rejected: 3.',
+      'Changes rejected by the platform: 3.',
     );
     expect(speechOf('es', []).finding(finding, COMMANDS).message).toBe(
-      'Cambios que la plataforma rechazó: 3.',
+      'Cambios rechazados por la plataforma: 3.',
     );
     expect(speechOf('es', []).finding({ ...finding, count: null }, COMMANDS).message).toBe(
-      'Cambios que la plataforma rechazó.',
+      'Cambios rechazados por la plataforma.',
     );
     const tomorrow = { ...finding, code: 'of.tomorrow' as FindingCode };
     const ofBranch = { ...COMMANDS, tillsync: 'tillsync --config /etc/tillsync/B1.toml' };

@@ -210,7 +210,7 @@ export function diskOutcome(directory: string): CheckOutcome {
   const { code, message: free } = diskVerdict(space);
   if (space.unsafe !== undefined) {
     const { message, remedy } = FINDINGS['storage.filesystem'];
-    return warned(`${message} It is on ${space.unsafe}. ${free}`, remedy, { ...space, directory });
+    return warned(`${message} File system: ${space.unsafe}. ${free}`, remedy, { ...space, directory });
   }
   if (code === null) return well(free, { ...space });
   const { level, message, remedy } = FINDINGS[code];

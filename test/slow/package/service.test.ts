@@ -90,7 +90,9 @@ describe('the installed service', () => {
     expect(machine.try(`curl -s -o /dev/null -w '%{http_code}' ${status}`).text).toBe('401');
     expect(machine.run(`curl -sf -H 'x-api-key: ${key}' ${status}`)).toContain('setup.missing');
     expect(machine.run('journalctl --no-pager')).not.toContain(key);
-    expect(machine.run('tillsync status')).toContain('tillsync is not set up yet. Run: sudo tillsync init');
+    expect(machine.run('tillsync status')).toContain(
+      'tillsync is not set up yet. To set it up, run: sudo tillsync init',
+    );
     machine.run(
       'sed "s#https://api.example.com#https://platform.invalid#" /usr/share/doc/tillsync/config.sample.toml > /etc/tillsync/config.toml; systemctl restart tillsync.service',
     );
