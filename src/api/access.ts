@@ -179,7 +179,7 @@ export class AccessGate {
   #refusal(what: string): TillsyncError {
     const place = this.#keyFile === undefined ? '' : ` It is in ${this.#keyFile}.`;
     return new TillsyncError('unauthorized', what, {
-      hint: `Send the key as "Authorization: Bearer KEY" or "x-api-key: KEY".${place} \`{tillsync} key --show\` shows it.`,
+      hint: `Send the key as "Authorization: Bearer KEY" or "x-api-key: KEY".${place} \`{tillsync} key show\` shows it.`,
     });
   }
 

@@ -24,11 +24,11 @@ const OPTIONS = {
 type AddCall = Call<Values<typeof OPTIONS>, string>;
 
 export const add = command({
-  description: 'Make a branch on this machine: invites it, joins it and starts its service',
+  description: 'Create a branch on this machine and start its service',
   examples: ['branch add B1 --here', 'branch add B1 --here --group pos'],
   argument: NAME,
   options: OPTIONS,
-  more: '\nIts configuration is /etc/tillsync/NAME.toml. A command for it: tillsync --config /etc/tillsync/NAME.toml status\nFor a branch on another machine: tillsync branch invite NAME',
+  more: '\nIts configuration is /etc/tillsync/NAME.toml. To run a command for it: tillsync --config /etc/tillsync/NAME.toml status\nFor a branch on another machine, run: tillsync branch invite NAME',
   async run(call): Promise<Result> {
     const { cli, options, argument: name } = call;
     if (!options.here) {

@@ -3,13 +3,13 @@ import type { alarmTestAnswer } from '../api/schemas.ts';
 import { loadSetup } from '../config/config.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, group, sourceOf } from './command.ts';
+import { command, sourceOf } from './command.ts';
 import { askRunning } from './daemon-client.ts';
 import { speaker } from './speech.ts';
 
-const test = command({
-  description: 'Send a test alarm to the configured command and address',
-  examples: ['alarms test', 'alarms test --json'],
+export const testAlarms = command({
+  description: 'Send a test alarm to every receiver',
+  examples: ['config test-alarms', 'config test-alarms --json'],
   async run(call) {
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
@@ -17,8 +17,8 @@ const test = command({
     const asked = { path: '/alarms/test', timeoutMs };
     const answer: z.output<typeof alarmTestAnswer> | undefined = await askRunning(call, asked);
     const byCommand = async () => {
-      const { testAlarms } = await import('../support/alarm-test.ts');
-      return testAlarms({ config, secrets, env, clock, signal });
+      const alarmTest = await import('../support/alarm-test.ts');
+      return alarmTest.testAlarms({ config, secrets, env, clock, signal });
     };
     const results = answer?.results ?? (await byCommand());
     if (results.length === 0) {
@@ -45,5 +45,3 @@ const test = command({
     };
   },
 });
-
-export const alarms = group('Try who is told when something needs a person', { test });

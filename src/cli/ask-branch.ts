@@ -16,11 +16,10 @@ export const NAME = [
   'its external_id in [[branches]], or its subsidiary_id where it has none',
 ] as const;
 
-const ASKED =
-  '\nIt is asked over the link, without a tunnel, and answers as the same command there, without secrets.';
+const ASKED = '\nThe branch answers over its connection to the hub, without secrets.';
 
 export const status = command({
-  description: 'Ask a branch how it fares: what `tillsync status` says there',
+  description: 'Show the status of a branch',
   examples: ['branch status B1', 'branch status B1 --json'],
   argument: NAME,
   more: ASKED,
@@ -28,10 +27,10 @@ export const status = command({
 });
 
 export const doctor = command({
-  description: 'Have a branch check every link: what `tillsync doctor` says there',
+  description: 'Check every connection of a branch',
   examples: ['branch doctor B1', 'branch doctor B1 --json'],
   argument: NAME,
-  more: `${ASKED}\nExit codes: those of tillsync doctor; 1 also when the branch does not answer.`,
+  more: `${ASKED}\nExit codes: as tillsync doctor; 1 also if the branch does not answer.`,
   run: (call) => withHub(call, async (tools) => said(call, await ask(tools, call, 'doctor'))),
 });
 
@@ -43,14 +42,14 @@ const CONTENTS = z.object({
 });
 
 export const bundle = command({
-  description: 'Have a branch gather what support needs to see, and write it into a file here',
+  description: 'Collect diagnostics of a branch in a file here',
   examples: ['branch bundle B1', 'branch bundle B1 --file support-B1.tar.gz --force'],
   argument: NAME,
   options: {
-    '--file <file>': 'the file to write, else one with the branch and the day in its name',
-    '--force': 'overwrite the file if it exists',
+    '--file <file>': 'File to write (default: named after the branch and the day)',
+    '--force': 'Overwrite the file if it exists',
   },
-  more: `${ASKED}\nWithout customers too, as \`tillsync bundle\` there.`,
+  more: `${ASKED}\nThe file has no customer data.`,
   async run(call) {
     const { cli, options } = call;
     const { clock, signal } = cli;

@@ -3,13 +3,13 @@ import { instant } from './options.ts';
 import { table, when } from './table.ts';
 
 export const audit = command({
-  description: 'Tell who did what: decisions about changes, tokens, webhook, restores, the configuration',
+  description: 'Show who did what',
   examples: ['audit', 'audit --since 2026-03-01', 'audit --since 2026-03-01T18:30 --json'],
   options: {
-    '--since <time>': 'on this day or since this time, such as 2026-03-01T18:30',
-    '--limit <n>': whole('at most this many, the newest', 1, 1000),
+    '--since <time>': 'From this day or time (example: 2026-03-01T18:30)',
+    '--limit <n>': whole('Newest entries to show at most (default: 1000)', 1, 1000),
   },
-  more: '\nWho handed a change over is told by: tillsync outbox list. Entries are kept for 400 days.',
+  more: '\nTo see who sent a change, run: tillsync outbox list\nEntries are stored for 400 days.',
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
       const { readStores } = await import('../app/read-only-services.ts');

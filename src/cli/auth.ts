@@ -175,13 +175,11 @@ function unusable(found: string): TillsyncError {
 }
 
 const set = command({
-  description:
-    'Hand over new tokens: asks for the refresh token, or reads it or the pair as JSON from standard input. They take ' +
-    'the place of those in use only once the platform has taken them',
+  description: 'Set new platform tokens',
   examples: ['auth set', 'auth set < pair.json', 'auth set --untried < refresh-token.txt'],
   options: {
-    '--untried': 'store the tokens without a try, as while the platform cannot be reached',
-    '--other-company': 'take tokens of another company than the one this store is of',
+    '--untried': 'Store the tokens without testing them',
+    '--other-company': 'Accept tokens of another company',
   },
   async run(call) {
     const { cli, options } = call;
@@ -252,7 +250,7 @@ function resultOf(report: AuthReport): Result {
 }
 
 const status = command({
-  description: 'Tell how the tokens fare, without showing them',
+  description: 'Show whether the tokens are valid, without showing them',
   examples: ['auth status', 'auth status --json'],
   async run(call) {
     const { storedTokens } = await import('../app/read-only-services.ts');
@@ -265,7 +263,7 @@ const status = command({
 });
 
 const refresh = command({
-  description: 'Exchange the tokens for new ones now',
+  description: 'Renew the tokens now',
   examples: ['auth refresh', 'auth refresh --json'],
   run: (context) =>
     withPlatform(context, async ({ services, progress, call }) => {
@@ -276,4 +274,4 @@ const refresh = command({
     }),
 });
 
-export const auth = group('Hand over tokens and see how they fare', { set, status, refresh });
+export const auth = group('Manage platform tokens', { set, status, refresh });

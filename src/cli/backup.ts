@@ -25,28 +25,19 @@ import { Progress } from './progress.ts';
 import { fields } from './table.ts';
 
 export const backup = command({
-  description:
-    'Write the mirror, what the POS handed over and the configuration into one file, also while tillsync runs',
+  description: 'Back up this store',
   examples: [
     'backup /media/usb/tillsync.tar.gz',
     'backup tillsync.tar.gz --force --json',
     'backup /media/usb/tillsync.tar.gz --new-phrase',
   ],
-  argument: [
-    '[file]',
-    'the file to write, else one with the day in its name; it is read again and checked before it gets this name',
-  ],
+  argument: ['[file]', 'File to write (default: named after the day)'],
   options: {
-    '--force': 'overwrite the file if it exists',
-    '--new-phrase':
-      'make a recovery phrase of 24 words, show it once, and encrypt this and every later backup so that only the ' +
-      'phrase opens them (backup.recipient)',
+    '--force': 'Overwrite the file if it exists',
+    '--new-phrase': 'Create a recovery phrase, show it once, and encrypt this and later backups with it',
     '--since <time>':
-      'no whole backup, but a differential one: what the POS acknowledged, changes without an answer and what operators ' +
-      'did since this time (ISO 8601); it takes the place of an earlier one. tillsync makes them by itself',
-    '--with-tokens':
-      'with the tokens, to move to another machine: stop tillsync here first and for good, for a pair of tokens ' +
-      'that two machines use locks both out',
+      'Write a differential backup: acknowledgements, unanswered changes and decisions since this time (ISO 8601)',
+    '--with-tokens': 'Include the tokens, to move to another machine; stop tillsync here for good first',
   },
   async run(call) {
     const { cli, options, argument = datedName('tillsync-backup', cli.clock) } = call;
@@ -250,8 +241,7 @@ function warnings({ manifest, tokensInUse, inboxFault, isSigned }: BackupReport)
 }
 
 export const restore = command({
-  description:
-    'Put a backup in the place of what is here, on this machine or another; tillsync must be stopped',
+  description: 'Restore a backup, on this machine or another',
   examples: [
     'restore tillsync.tar.gz --check',
     'restore /media/usb/tillsync.tar.gz',
@@ -261,27 +251,19 @@ export const restore = command({
     'restore /mnt/nas/backups --phrase --yes < phrase.txt',
     'restore --before-upgrade',
   ],
-  argument: [
-    '[file]',
-    'as `tillsync backup` wrote it, or a directory, whose newest is taken; it is checked whole before anything is touched, as are the differential backups beside it',
-  ],
+  argument: ['[file]', 'Backup file, or a directory to restore its newest backup'],
   options: {
     '--before-upgrade':
-      'no file, but the databases as they were before the last upgrade: after the earlier version was installed again. ' +
-      'Tokens, limits, acknowledgements and the numbers of the feed are taken over from the newer ones',
-    '--check': 'only check the file and tell what is in it',
-    '--phrase':
-      'ask for what opens an encrypted backup, or read it from standard input: its recovery phrase, an identity of age, ' +
-      'or the passphrase; that of this machine is tried without it',
-    '--with-config':
-      "take the configuration of the backup, too; the file that is here is kept beside it as .bak-TIME. Without it, this machine's own stays, unless it was never set up",
-    '--yes':
-      'do not ask before a configuration from the backup is used, which says what is run and where is sent to',
+      'Restore the databases from before the last upgrade, after installing the earlier version',
+    '--check': 'Check the backup and show its contents; restore nothing',
+    '--phrase': 'Ask for the recovery phrase, age identity or passphrase, or read it from standard input',
+    '--with-config': 'Also restore the configuration; the current file is saved as .bak-TIME',
+    '--yes': "Don't ask before using the backup's configuration",
   },
   more: `
-What was here is kept beside it as mirror.db.before-restore-TIME. Changes that were not sent when the backup was made
-are held (tillsync outbox list --state held): the platform may have newer values. The order feed never gives a number
-twice: where the mirror here does not show how far it came, it goes on 1000000 further.`,
+Stop tillsync first. The current data is saved as mirror.db.before-restore-TIME. Changes that were unsent when the backup
+was made are put on hold, because the platform may have newer values. To review them, run: tillsync outbox list --state held
+Event numbers never repeat: if the mirror here doesn't show the last number, the feed continues 1000000 higher.`,
   async run(call) {
     const { options, argument } = call;
     const { beforeUpgrade: isBefore, ...others } = options;

@@ -13,8 +13,7 @@ import { table, when } from './table.ts';
 const UNASSIGNED_MAX = 20;
 
 const list = command({
-  description:
-    'List the branches, worst first: who is connected, how far behind, what waits there, what is wrong',
+  description: 'List branches, worst first',
   examples: ['branch list', 'branch list --json'],
   run: (call) =>
     withHub(call, async ({ services: { state, mirror }, config }) => {
@@ -59,15 +58,14 @@ function unassignedText(orders: readonly UnassignedOrder[]): string {
 }
 
 const assign = command({
-  description:
-    'Say whose the orders are that name no branch of the configuration: they go down to it at once',
+  description: 'Assign orders of an unknown store to a branch',
   examples: ['branch assign B1 --store sub-9', 'branch assign B1 --order 64f0c2a9e1'],
   argument: NAME,
   options: {
-    '--store <store>': 'all orders that name this store, those of before and those to come',
-    '--order <id>': "this order alone, by the platform's id of it",
+    '--store <store>': 'All orders of this store, past and future',
+    '--order <id>': "Only this order (the platform's ID)",
   },
-  more: '\nWhich orders these are: tillsync branch list. A store that [[branches]] names later is of that branch.',
+  more: '\nTo list these orders, run: tillsync branch list. If you later add the store to [[branches]], that branch gets its orders.',
   run: (call) =>
     withHub(call, async ({ services: { mirror, stores, state }, config }) => {
       const { store, order } = call.options;
@@ -124,10 +122,10 @@ const revoke = command({
 });
 
 const close = command({
-  description: 'Close a branch: its key ends, its catalogue is not read, and nothing is said of it',
+  description: 'Close a branch: revoke its key and stop its alarms',
   examples: ['branch close B2'],
   argument: NAME,
-  more: '\nOpen orders of its stores, and new ones, are told as orders of no known branch. To open it again: tillsync branch\ninvite NAME; its machine goes on with the mirror that it has.',
+  more: '\nOrders of its stores are then reported as orders of an unknown branch. To open it again, run: tillsync branch invite NAME\nIts machine continues with its mirror.',
   run: (call) =>
     withHub(call, async ({ services: { state }, config, note }) => {
       const named = requireBranch(config, state.hub, call.argument);
@@ -149,11 +147,10 @@ const close = command({
 });
 
 const rename = command({
-  description:
-    'Say that a branch has another name in the configuration: it keeps its key, its numbers and its mirror',
+  description: 'Rename a branch, keeping its key and data',
   examples: ['branch rename B2 Norte'],
-  argument: ['<names...>', 'what it was called before, and what the configuration calls it now'],
-  more: '\nChange [[branches]] of the configuration first, then restart. Orders that name the old id go to it as long as the hub\nhas one. The same name twice says that a branch is the one of before, whose subsidiary_id was wrong.',
+  argument: ['<names...>', 'Previous name, then the name in the configuration'],
+  more: '\nFirst change [[branches]] in the configuration and restart. Orders with the old ID still go to the branch while the hub\nhas one. Give the same name twice to say that a branch is the earlier one, whose subsidiary_id was wrong.',
   run: (call) =>
     withHub(call, async ({ services: { state, stores, mirror }, config }) => {
       const [old, name, ...more] = call.argument;
@@ -223,7 +220,7 @@ const rename = command({
     }),
 });
 
-export const branch = group('Invite, list, ask, rename, close and revoke the branches of a hub', {
+export const branch = group('Invite, inspect, rename, close or revoke branches', {
   add,
   invite,
   list,

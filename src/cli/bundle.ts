@@ -18,20 +18,19 @@ export function bundleList(file: string, { files, leftOut }: BundleContents): st
 }
 
 export const bundle = command({
-  description:
-    'Gather what support needs to see into one file to mail, without secrets and without customers',
+  description: 'Collect diagnostics in one file, without secrets or customer data',
   examples: [
     'bundle support.tar.gz',
     'bundle support.tar.gz --log /var/log/tillsync.log',
     'bundle - > support.tar.gz',
   ],
-  argument: ['[file]', 'the file to write, else one with the day in its name; - is standard output'],
+  argument: ['[file]', 'File to write, or - for standard output (default: named after the day)'],
   options: {
-    '--force': 'overwrite the file if it exists',
-    '--with-customer-data': 'with orders as received: names, phones, addresses; never with secrets',
-    '--unit <unit>': 'the systemd unit whose journal goes in, else that of the configuration',
+    '--force': 'Overwrite the file if it exists',
+    '--with-customer-data': 'Include received orders with customer data',
+    '--unit <unit>': "systemd unit whose log to include (default: this configuration's unit)",
     '--log <file>': parsed(
-      'the end of this log file as well; may be repeated',
+      'Also include the end of this log file; repeatable',
       (file, list: string[] = []) => [...list, file],
       [],
     ),

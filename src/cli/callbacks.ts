@@ -1,7 +1,7 @@
 import { isoUtc } from '../core/time.ts';
 import type { CallbackFault, KeptCallback } from '../orders/receiving/callback-log.ts';
 import { writeJsonLine } from './cli.ts';
-import { command, group, JSON_LINES, type Result, refuseEndless, whole, withReaders } from './command.ts';
+import { command, JSON_LINES, type Result, refuseEndless, whole, withReaders } from './command.ts';
 import { table, when } from './table.ts';
 
 const LOOK_EVERY_MS = 1_000;
@@ -20,12 +20,12 @@ const FAULTS: Record<CallbackFault, string> = {
   'cut-off': 'the sender was gone before the answer',
 };
 
-const tail = command({
-  description: 'Print the last callbacks with their answers, and follow them',
-  examples: ['callbacks tail', 'callbacks tail --follow', 'callbacks tail --limit 100 --json'],
+export const log = command({
+  description: 'Show the last callbacks and how they were answered',
+  examples: ['webhook log', 'webhook log --follow', 'webhook log --limit 100 --json'],
   options: {
-    '--limit <n>': whole(`at most this many, of the last ${LIST_MAX}`, 1, 20),
-    '-f, --follow': 'go on with new ones until Ctrl-C; they are shown some seconds late',
+    '--limit <n>': whole(`Callbacks to show at most, of the last ${LIST_MAX}`, 1, 20),
+    '-f, --follow': 'Follow new callbacks until Ctrl-C, a few seconds late',
     '--json [lines]': JSON_LINES,
   },
   async run(call) {
@@ -73,5 +73,3 @@ function callbackTable(callbacks: readonly KeptCallback[], timezone: string): st
     ['TIMES'],
   );
 }
-
-export const callbacks = group('Look at the last callbacks', { tail });

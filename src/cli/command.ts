@@ -69,12 +69,12 @@ export function ofChain<T = string | undefined>(given: string | Opt<T>): Opt<T> 
 }
 
 /** The option `--limit <n>`. */
-export const LIMIT = whole('at most this many', 1, 20);
+export const LIMIT = whole('Entries to show at most', 1, 20);
 /** Description of `--no-wait`, for a command that calls the platform. */
-export const WAIT = 'end at once, with exit code 1, if the platform may not be called now';
+export const WAIT = "Don't wait for the rate limit; exit with code 1 instead";
 /** The option `--json [lines]`: `true` prints one document, `lines` one document per line. */
 export const JSON_LINES: Opt<boolean | 'lines' | undefined> = choice(
-  'print one JSON document, or with `lines` one a line',
+  'Print JSON, or with `lines` one document per line',
   ['lines'],
 );
 
@@ -175,7 +175,7 @@ export function command<S extends Options = Record<never, string>, F extends str
     if (spec.argument) made.addArgument(new Argument(...spec.argument));
     const options: Options = spec.options ?? {};
     if (spec.json !== false && !('--json [lines]' in options)) {
-      made.option('--json', 'print one JSON document on standard output');
+      made.option('--json', 'Print JSON');
     }
     for (const [flags, given] of Object.entries(options)) {
       const isPlain = typeof given === 'string';

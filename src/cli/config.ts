@@ -8,10 +8,10 @@ import { asTillsyncError, sameCommandWithSudo } from '../core/errors.ts';
 import { formatDuration } from '../core/time.ts';
 import { type AuthReport, authReport } from './auth.ts';
 import { EXIT, printable } from './cli.ts';
-import { becomeOwner, type Call, command, group, sourceOf } from './command.ts';
+import { becomeOwner, type Call, command, sourceOf } from './command.ts';
 
-const check = command({
-  description: 'Check configuration and secrets, every fault at once',
+export const check = command({
+  description: 'Check the configuration and secrets',
   examples: ['config check', 'config check --config ./config.toml --json'],
   async run(call) {
     const { cli, options } = call;
@@ -90,5 +90,3 @@ function heartbeatLine({ alarms }: Config, { heartbeatUrl }: Secrets): string[] 
   if (url === '') return [];
   return [`Heartbeat: to ${new URL(url).host} every ${formatDuration(alarms.heartbeatEveryMs)}.`];
 }
-
-export const config = group('Check the configuration', { check });

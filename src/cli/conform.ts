@@ -10,32 +10,32 @@ const ID_MAX = 38;
 const LEAD_MAX_MS = 2 * 86_400_000;
 
 export const conform = command({
-  description: 'Judge a till (POS): play a day with it, and see whether orders and counts come right',
+  description: 'Test a POS against the required behaviours',
   examples: [
     'conform -- php till.php',
     'conform --only 3,5 -- ./till',
     'conform --lead 20m -- php till.php',
-    'conform --way http --certificate till.html --name "Caja 4.2" -- mono Till.exe',
+    'conform --channel http --certificate till.html --name "Caja 4.2" -- mono Till.exe',
   ],
-  argument: ['[command...]', 'starts the till, behind --; without it you start the till yourself'],
+  argument: ['[command...]', 'Command that starts the till, after -- (default: start it yourself)'],
   options: {
-    '--way <way>': choice('by what the till takes orders and gives counts', WAYS, 'sql'),
-    '--only <ids>': parsed('only these behaviours, such as 3,5', ids),
+    '--channel <channel>': choice('How the till reads orders and sends counts', WAYS, 'sql'),
+    '--only <ids>': parsed('Only these behaviours (example: 3,5)', ids),
     '--lead <duration>': parsed(
-      'prepares scheduled orders this long before their time (default: 0s; example: 20m)',
+      'How long before its time the till prepares a scheduled order (default: 0s; example: 20m)',
       leadMs,
     ),
-    '--seed <n>': whole('when the till is killed; the same number, the same moments', 0, 1),
-    '--certificate <file>': 'write the verdicts into this file too, as one page of HTML',
-    '--name <name>': withDefault('of the till, for the certificate', 'a till'),
+    '--seed <n>': whole('Seed for the moments at which the till is killed', 0, 1),
+    '--certificate <file>': 'Also write the results to this file, as HTML',
+    '--name <name>': withDefault('Name of the till on the certificate', 'a till'),
   },
   more: `
-The till gets in its environment:
-  TILL_STORE      its branch, as orders name it and as counts have to
+The till's environment:
+  TILL_STORE      its branch, as in orders and counts
   TILL_MIRROR     mirror.db, to read        TILL_INBOX   inbox.db, to insert into
   TILL_URL        the local API             TILL_KEY     its key (Authorization: Bearer)
-  TILL_CONFIG     for tillsync --config     TILL_HOOK_PORT, TILL_HOOK_SECRET   with --way hook
-  PATH            its first tillsync is the kit's own
+  TILL_CONFIG     for tillsync --config     TILL_HOOK_PORT, TILL_HOOK_SECRET   with --channel hook
+  PATH            its first tillsync is this tillsync
   TILL_DIRECTORY  for the till's own files
   TILL_ARTICLES   its articles and the stock at the start: a line of column names, then a line each:
                   sku, external_id, name, qty, price; UTF-8, separated by tabs
@@ -45,11 +45,11 @@ The till gets in its environment:
                   and "prepare TAB order id", once, when its time comes
   TILL_LEAD       seconds before scheduled_for at which it prepares an order (--lead)
 
-It sells nothing else meanwhile. What it has to do is in docs/pos.md. Exit code 3: not all was passed.`,
+The till must sell nothing else during the test. For what it has to do, see docs/pos.md. Exit code 3: not all passed.`,
   async run({ cli, options, argument }) {
     const { conform: judgeTill } = await import('../conform/conform.ts');
     const { certificateOf, hasPassed, lineOf, textOf } = await import('../conform/report.ts');
-    const { way, only = [], lead = 0, seed, certificate, name } = options;
+    const { channel: way, only = [], lead = 0, seed, certificate, name } = options;
     const progress = new Progress(cli);
     const report = await judgeTill({
       ...{ clock: cli.clock, seed, way, leadS: lead / 1_000, only },

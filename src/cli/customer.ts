@@ -1,3 +1,5 @@
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
 import { storagePaths } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { configPath } from '../config/source.ts';
@@ -9,16 +11,16 @@ import { getReceived, listReceived } from '../orders/reading/order-queries.ts';
 import { type Cli, EXIT, readAll } from './cli.ts';
 import { type Call, command, group, type Result, withReaders, withServices } from './command.ts';
 import { Terminal } from './init/terminal.ts';
-import { copiesOf } from './order.ts';
+import { namedOrder } from './order.ts';
 import { table, when } from './table.ts';
 
 const WHO: readonly ['[who]', string] = [
   '[who]',
-  'an e-mail, a phone number or a name; left out, it is asked for, so that no shell remembers it',
+  'E-mail, phone number or name (default: ask for it, so that the shell does not store it)',
 ];
 const MORE = `
-A name has to match in whole words, in any order, without regard to accents. Phone numbers match with and without the
-country's code. Without [who], a script hands it over on standard input.
+A name must match in whole words, in any order; accents don't matter. Phone numbers match with and without the country
+code. Without [who], scripts can send it on standard input.
 `;
 const WHO_BYTES_MAX = 1_000;
 
@@ -43,8 +45,7 @@ async function askedWho(cli: Cli): Promise<string> {
 }
 
 const find = command({
-  description:
-    'Find a person in the mirror: under which names, e-mails and phone numbers, and in which orders',
+  description: 'Find a person and their orders',
   examples: ['customer find', 'customer find ana@example.com', 'customer find "Ana Soto" --json'],
   argument: WHO,
   more: MORE,
@@ -117,7 +118,7 @@ function restLines({ related, mentions }: Pick<Found, 'related' | 'mentions'>): 
 function nextText({ people }: Found): string {
   const [only] = people;
   const { tillsync } = typedWords();
-  if (only === undefined) return `To read one: ${tillsync} events show ID\n`;
+  if (only === undefined) return `To read one: ${tillsync} order received ID\n`;
   if (people.length > 1) return `Name one by e-mail or phone number: ${tillsync} customer find\n`;
   return `To hand over what is stored: ${tillsync} customer export\nTo forget the person: ${tillsync} customer forget\n`;
 }
@@ -138,14 +139,16 @@ function onePerson(found: Found, action: string, config: Config): { person: Pers
     'Name one by e-mail or phone number.',
     ...(without === undefined
       ? []
-      : [`One without either, order by order: {tillsync} order forget ${without.orders[0]?.orderId}`]),
+      : [
+          `One without either, order by order: {tillsync} customer forget --order ${without.orders[0]?.orderId}`,
+        ]),
   ];
   const above = `${peopleText(found, config)}${told.map(formatCommands).join('\n')}\n`;
   return { several: { json: { people }, above, exit: EXIT.usage } };
 }
 
 const exportPerson = command({
-  description: 'Print all that the mirror has of one person as one JSON document, to hand it over',
+  description: "Export one person's data as JSON",
   examples: ['customer export > person.json', 'customer export ana@example.com > person.json'],
   argument: WHO,
   more: MORE,
@@ -175,76 +178,137 @@ const exportPerson = command({
 });
 
 const forget = command({
-  description: 'Forget one person at once, in every order and in quarantine; the orders themselves stay',
-  examples: ['customer forget', 'customer forget +56912345678', 'customer forget ana@example.com --open'],
+  description: "Delete one person's data now; keep the orders",
+  examples: [
+    'customer forget',
+    'customer forget +56912345678',
+    'customer forget ana@example.com --open',
+    'customer forget --order 1005',
+  ],
   argument: WHO,
-  options: { '--open': 'also in orders that are not over; nobody can be delivered to any more' },
+  options: {
+    '--order <order>': "Delete the customer's data of this order only (number or ID)",
+    '--open': 'Include open orders, which then can no longer be delivered',
+  },
   more: `${MORE}
-Nothing is done where several people have the name. Polls and callbacks that come later do not bring the person back; a
-new order does.
-The platform, the POS and every copy still have what they have; the command names the copies that it knows.
+If several people have the name, nothing is deleted. Later polls and callbacks don't restore the data; a new order does.
+With --order, data in quarantine that names the order or its customer is deleted too.
+The platform, the POS and all copies still have the data; the command lists the copies it knows.
 `,
-  async run(call) {
-    const who = await whoOf(call);
-    return withServices(call, async ({ services: { mirror }, config, progress }) => {
-      const { Audit } = await import('../db/audit.ts');
-      const { backupsOf } = await import('../daemon/backups.ts');
-      const { cli, options } = call;
-      const found = mirror.read((db) => findPeople(db, who));
-      const one = onePerson(found, 'forgotten', config);
-      if ('several' in one) return one.several;
-      const { orders } = one.person;
-      const open = options.open ? [] : orders.filter(({ status }) => !isEnded(status));
-      const ended = orders.filter((order) => !open.includes(order));
-      let forgotten = 0;
-      for (const [i, { orderId }] of ended.entries()) {
-        progress.step(`forgetting order ${i + 1} of ${ended.length}`);
-        const auditEvent = { who: cli.who, action: 'order.forget', subject: `order ${orderId}` } as const;
-        const isNew = await mirror.customers.forget(orderId, (db) =>
-          new Audit({ db, clock: cli.clock }).note({
-            ...auditEvent,
-            detail: 'With all others of this person.',
-          }),
-        );
-        if (isNew) forgotten += 1;
-      }
-      progress.step('rewriting the mirror without them');
-      const isClean = await mirror.customers.clean();
-      progress.end();
-      const mentions = mirror.read((db) =>
-        found.mentions.filter(({ id }) => getReceived(db, id) !== undefined),
-      );
-      const copies = [
-        ...copiesOf(storagePaths(config.storage.directory).mirror),
-        ...(await backupsOf(config, configPath(call.options.config, cli.env), cli.clock.nowMs())),
-      ];
-      const told = [
-        `${counted(forgotten, 'order')} without this person from now on.`,
-        ...open.map(
-          ({ code, orderId, status }) =>
-            `Order ${code ?? orderId} is not over (${status ?? 'no status'}) and still has the person; when it is: {tillsync} customer forget`,
-        ),
-        ...(isClean
-          ? []
-          : [
-              'A program reads the mirror, so bytes of the person are still in mirror.db-wal. The running tillsync tries again within a day; to try now, with any order of them: {tillsync} order forget ORDER',
-            ]),
-        ...restLines({ related: found.related, mentions }),
-        ...copies.map((copy) => `This copy still has the person: ${copy}`),
-        'Backups elsewhere from before today still have the person, too.',
-      ];
-      const isWhole = isClean && open.length === 0;
-      const openIds = open.map(({ orderId }) => orderId);
-      return {
-        json: { forgotten, open: openIds, isClean, copies, related: found.related, mentions },
-        text: `${told.map(formatCommands).join('\n')}\n`,
-        exit: isWhole ? EXIT.done : EXIT.partial,
-      };
-    });
+  run(call) {
+    const { order } = call.options;
+    if (order === undefined) return forgetPerson(call);
+    if (call.argument !== undefined) throw new TillsyncError('usage', 'Give a person or --order, not both.');
+    return forgetOrder(call, order);
   },
 });
 
-export const customer = group('Find, hand over and forget one person in every order', {
+type ForgetCall = Call<{ open?: boolean | undefined }, string | undefined>;
+
+async function forgetPerson(call: ForgetCall): Promise<Result> {
+  const who = await whoOf(call);
+  return withServices(call, async ({ services: { mirror }, config, progress }) => {
+    const { Audit } = await import('../db/audit.ts');
+    const { backupsOf } = await import('../daemon/backups.ts');
+    const { cli, options } = call;
+    const found = mirror.read((db) => findPeople(db, who));
+    const one = onePerson(found, 'forgotten', config);
+    if ('several' in one) return one.several;
+    const { orders } = one.person;
+    const open = options.open ? [] : orders.filter(({ status }) => !isEnded(status));
+    const ended = orders.filter((order) => !open.includes(order));
+    let forgotten = 0;
+    for (const [i, { orderId }] of ended.entries()) {
+      progress.step(`forgetting order ${i + 1} of ${ended.length}`);
+      const auditEvent = { who: cli.who, action: 'order.forget', subject: `order ${orderId}` } as const;
+      const isNew = await mirror.customers.forget(orderId, (db) =>
+        new Audit({ db, clock: cli.clock }).note({
+          ...auditEvent,
+          detail: 'With all others of this person.',
+        }),
+      );
+      if (isNew) forgotten += 1;
+    }
+    progress.step('rewriting the mirror without them');
+    const isClean = await mirror.customers.clean();
+    progress.end();
+    const mentions = mirror.read((db) =>
+      found.mentions.filter(({ id }) => getReceived(db, id) !== undefined),
+    );
+    const copies = [
+      ...copiesOf(storagePaths(config.storage.directory).mirror),
+      ...(await backupsOf(config, configPath(call.options.config, cli.env), cli.clock.nowMs())),
+    ];
+    const told = [
+      `${counted(forgotten, 'order')} without this person from now on.`,
+      ...open.map(
+        ({ code, orderId, status }) =>
+          `Order ${code ?? orderId} is not over (${status ?? 'no status'}) and still has the person; when it is: {tillsync} customer forget`,
+      ),
+      ...(isClean
+        ? []
+        : [
+            'A program reads the mirror, so bytes of the person are still in mirror.db-wal. The running tillsync tries again within a day; to try now, with any order of them: {tillsync} customer forget --order ORDER',
+          ]),
+      ...restLines({ related: found.related, mentions }),
+      ...copies.map((copy) => `This copy still has the person: ${copy}`),
+      'Backups elsewhere from before today still have the person, too.',
+    ];
+    const isWhole = isClean && open.length === 0;
+    const openIds = open.map(({ orderId }) => orderId);
+    return {
+      json: { forgotten, open: openIds, isClean, copies, related: found.related, mentions },
+      text: `${told.map(formatCommands).join('\n')}\n`,
+      exit: isWhole ? EXIT.done : EXIT.partial,
+    };
+  });
+}
+
+function forgetOrder(call: ForgetCall, order: string): Promise<Result> {
+  return withServices(call, async ({ services: { mirror }, config }) => {
+    const { Audit } = await import('../db/audit.ts');
+    const { who, clock } = call.cli;
+    const { orderId, code, status } = namedOrder(mirror, order, config.orders.timezone);
+    const name = `Order ${code ?? orderId}`;
+    if (!isEnded(status) && !call.options.open) {
+      throw new TillsyncError('usage', `${name} is not over: its status is ${status ?? 'unknown'}.`, {
+        hint: `Wait for its end, or forget its customer all the same: {tillsync} customer forget --order ${orderId} --open`,
+      });
+    }
+    const auditEvent = { who, action: 'order.forget', subject: `order ${orderId}` } as const;
+    const isNew = await mirror.customers.forget(orderId, (db) => new Audit({ db, clock }).note(auditEvent));
+    const isClean = await mirror.customers.clean();
+    const copies = copiesOf(storagePaths(config.storage.directory).mirror);
+    const rest = isClean
+      ? []
+      : [
+          `A program reads the mirror, so bytes of the customer are still in mirror.db-wal. The running tillsync tries again within a day; to try now: ${typedWords().tillsync} customer forget --order ${orderId}${isEnded(status) ? '' : ' --open'}`,
+        ];
+    const told = [
+      isNew ? `${name}: its customer is forgotten.` : `${name}: its customer was forgotten before.`,
+      ...rest,
+      ...copies.map(
+        (copy) => `This copy still has the customer; delete it when you need it no more: ${copy}`,
+      ),
+      'Backups from before today still have the customer.',
+    ];
+    return {
+      json: { orderId, code, forgotten: isNew, isClean, copies },
+      text: `${told.join('\n')}\n`,
+      exit: isClean ? EXIT.done : EXIT.partial,
+    };
+  });
+}
+
+/** Returns the copies of the mirror that tillsync made before upgrades and restores. */
+function copiesOf(mirror: string): string[] {
+  const [directory, name] = [path.dirname(mirror), path.basename(mirror)];
+  return readdirSync(directory)
+    .filter((each) => each.startsWith(`${name}.`))
+    .map((each) => path.join(directory, each));
+}
+
+export const customer = group("Find, export or forget one person's data", {
   find,
   export: exportPerson,
   forget,

@@ -16,13 +16,11 @@ const PLAIN_EVERY_MS = 5_000;
 const BRANCHES_MAX = 50;
 
 export const demo = command({
-  description: 'Show tillsync at work against a small platform on this machine',
+  description: 'Try tillsync with a simulated shop',
   examples: ['demo', 'demo --seconds 20'],
   options: {
-    '--seconds <n>': whole('end by itself after about this long', 1),
-    '--branches <n>': ofChain(
-      whole('a hub and so many branches with a tillsync each; needs a nats-server', 1),
-    ),
+    '--seconds <n>': whole('Stop after about this many seconds', 1),
+    '--branches <n>': ofChain(whole('Run a hub with this many branches; needs nats-server', 1)),
   },
   async run({ cli, options: { seconds, branches } }) {
     const { clock, random, signal, stderr } = cli;
@@ -150,34 +148,34 @@ const ORDERS_INTERVAL_MS = 120_000;
 const ORDERS_EVERY_MS = 10_000;
 
 export const sandbox = command({
-  description: 'Run a small commerce platform on this machine, without an account',
+  description: 'Run a local test platform, without an account',
   examples: [
     'sandbox --port 9090 --orders-every 5s',
     'sandbox --callback-url http://127.0.0.1:8787/webhook --envelope array',
   ],
   options: {
-    '--host <host>': withDefault('address to listen on', '127.0.0.1'),
-    '--port <port>': whole('port to listen on; 0 picks a free one', 0, 0),
-    '--seed <n>': whole('which made-up products it has: the same number, the same products', 0, 1),
+    '--host <host>': withDefault('Address to listen on', '127.0.0.1'),
+    '--port <port>': whole('Port to listen on; 0 picks a free one', 0, 0),
+    '--seed <n>': whole('Seed for the simulated products', 0, 1),
     '--orders-every <duration>': parsed(
-      'how often an order comes in; 0s: never (default: 10s)',
+      'Time between new orders; 0s for none (default: 10s)',
       duration('--orders-every'),
     ),
     '--orders-interval <duration>': parsed(
-      'least time between two calls of GET /order/all (default: 2m)',
+      'Minimum time between two calls of GET /order/all (default: 2m)',
       duration('--orders-interval'),
     ),
     '--envelope <shape>': choice(
-      'how GET /order/all wraps its list',
+      'Shape of the answer of GET /order/all',
       ['array', 'data', 'docs', 'orders'],
       'docs',
     ),
     '--record <style>': choice(
-      'how GET /order/all spells an order',
+      'Spelling of the orders of GET /order/all',
       ['notification', 'internal', 'snake'],
       'notification',
     ),
-    '--callback-url <url>': 'send notifications there from the start',
+    '--callback-url <url>': 'Address to send callbacks to from the start',
   },
   async run({ cli, options }) {
     const { PUBLISHED_LIMITS, startSandboxPlatform } = await import('../demo/sandbox-platform.ts');

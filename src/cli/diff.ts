@@ -28,24 +28,24 @@ export function productSteps(progress: Progress) {
 }
 
 export const diff = command({
-  description: 'Tell what the mirror has differently from the platform now',
+  description: 'Compare the mirror with the platform',
   examples: [
-    'diff stock',
-    'diff products --branch B1',
-    'diff orders --from 2026-03-01 --to 2026-03-02 --json',
-    'diff',
+    'sync diff stock',
+    'sync diff products --branch B1',
+    'sync diff orders --from 2026-03-01 --to 2026-03-02 --json',
+    'sync diff',
   ],
-  argument: ['[what]', '`orders`, `products` or `stock`; all three without it'],
+  argument: ['[what]', 'orders, products or stock (default: all three)'],
   options: {
     '--no-wait': WAIT,
-    '--branch <id>': 'products or stocks of this branch only, by one of its ids',
-    '--from <day>': 'first day of orders to ask for, YYYY-MM-DD; else the days of a poll',
-    '--to <day>': 'last day of orders; without it the first day',
+    '--branch <id>': 'Only products or stock of this branch (either ID)',
+    '--from <day>': 'First day of orders, YYYY-MM-DD (default: the days of a poll)',
+    '--to <day>': 'Last day of orders (default: the first day)',
   },
   more: `
-\`diff stock\` compares what the POS counted last with what the platform had when it was last read, and asks it nothing.
-Each part is printed as soon as it is there: stock, products, and orders, which may have to wait for the next poll that the
-platform allows. Nothing is written. Exit code 1 when something differs.`,
+\`sync diff stock\` compares the last POS counts with the platform's stock when it was last read; it calls no API.
+The command prints stock, products and orders as they arrive; orders may wait for the next poll. It changes nothing.
+Exit code 1 if something differs.`,
   async run(context) {
     const { cli, argument: what } = context;
     const { branch, from, to } = context.options;
@@ -119,7 +119,7 @@ function diffStockOf(context: Call, branch: string | undefined): Promise<Result>
         'usage',
         'At a branch the mirror has no stock of the platform; its hub compares.',
         {
-          hint: `Ask there: {tillsync} diff stock --branch ${config.link.branch}`,
+          hint: `Ask there: {tillsync} sync diff stock --branch ${config.link.branch}`,
         },
       );
     }

@@ -9,16 +9,16 @@ import { Progress } from './progress.ts';
 import { type Say, speaker } from './speech.ts';
 
 export const doctor = command({
-  description: 'Check every link, and say what is wrong and what to do about it',
+  description: 'Check every connection and suggest fixes',
   examples: ['doctor', 'doctor --only webhook --only platform.clock', 'doctor --offline --json'],
   options: {
-    '--offline': 'ask nothing of the platform, look at this machine alone',
-    '--only <check...>': 'only these checks, such as storage or webhook.public',
+    '--offline': "Don't contact the platform",
+    '--only <check...>': 'Only these checks (example: storage or webhook.public)',
   },
   more:
-    '\nNothing is written on the platform, and its limits are kept together with the running service.\n' +
-    'Exit codes: 0 all well, 1 something is wrong, 2 the configuration cannot be used,\n' +
-    '3 something to look at, or checks that this user may not make, 4 new tokens are needed.',
+    '\nThe command changes nothing at the platform and respects its rate limits.\n' +
+    'Exit codes: 0 all well, 1 problems found, 2 unusable configuration,\n' +
+    '3 warnings, or checks this user may not run, 4 new tokens needed.',
   async run({ cli, options }) {
     const { checksNamed, concerns, examine } = await import('../support/doctor/doctor.ts');
     const { readDoctorSetup } = await import('../support/doctor/machine.ts');

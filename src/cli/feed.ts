@@ -4,7 +4,6 @@ import { type Acknowledgement, type AckResult, WITHOUT_MAX } from '../outbox/int
 import { type Cli, EXIT, printable, readAll, writeJsonLine } from './cli.ts';
 import {
   command,
-  group,
   JSON_LINES,
   type Result,
   refuseEndless,
@@ -18,20 +17,17 @@ import { findOrder } from './order.ts';
 
 const TAIL = 20;
 
-const tail = command({
-  description: 'Print the change feed, and follow it',
+export const events = command({
+  description: 'Show order events',
   examples: [
-    'feed tail --follow',
-    'feed tail --after 1200 --limit 100 --json',
-    'feed tail --follow --json lines | jq .orderId',
+    'order events --follow',
+    'order events --after 1200 --limit 100 --json',
+    'order events --follow --json lines | jq .orderId',
   ],
   options: {
-    '--after <seq>': whole(
-      `events after this one; without it the last ${TAIL}, or as many as --limit says`,
-      0,
-    ),
-    '--limit <n>': whole('at most this many', 1),
-    '-f, --follow': 'go on with new events until Ctrl-C',
+    '--after <seq>': whole(`Events after this one (default: the last ${TAIL}, or --limit)`, 0),
+    '--limit <n>': whole('Entries to show at most', 1),
+    '-f, --follow': 'Follow new events until Ctrl-C',
     '--json [lines]': JSON_LINES,
   },
   async run(call) {
@@ -62,19 +58,18 @@ const tail = command({
 
 const CHUNK = 500;
 
-const ack = command({
-  description: 'Tell that the POS has booked orders, so that its stock counts include them',
-  examples: ['feed ack 1005', 'feed ack 64f0c2a9e1 --seq 17', 'feed ack < booked-orders.txt'],
+export const ack = command({
+  description: 'Mark orders as booked by the POS, so that its counts include them',
+  examples: ['order ack 1005', 'order ack 64f0c2a9e1 --seq 17', 'order ack < booked-orders.txt'],
   argument: [
     '[orders...]',
-    'numbers of orders, such as 1005, or the platform\'s ids; without any, or with -, ids from standard input, one a line, or a JSON array of ids and of {"orderId": …, "seq": …, "without": […]}',
+    'Order numbers or IDs (default: from standard input, one per line, or a JSON array of IDs and of {"orderId": …, "seq": …, "without": […]})',
   ],
   options: {
-    '--seq <seq>': whole('the event of the feed up to which they are booked; left out: the newest', 0),
-    '--without <lines>':
-      'numbers of the lines that are not booked, such as 2,3; the order stays to be booked',
+    '--seq <seq>': whole('Event up to which they are booked (default: the newest)', 0),
+    '--without <lines>': 'Numbers of lines that are not booked (example: 2,3); the order stays on the list',
   },
-  more: '\nHand the new counts over first, then acknowledge.',
+  more: '\nSend the new counts first, then acknowledge.',
   async run(call) {
     const { cli, argument: words } = call;
     const fromInput = words.length === 0 || (words.length === 1 && words[0] === '-');
@@ -227,8 +222,6 @@ function linesNamed(word: string): number[] {
 
 function bad(found: string): TillsyncError {
   return new TillsyncError('usage', `No order was acknowledged: ${found}.`, {
-    hint: 'Give ids as arguments, or one a line on standard input: {tillsync} feed ack < FILE',
+    hint: 'Give ids as arguments, or one a line on standard input: {tillsync} order ack < FILE',
   });
 }
-
-export const feedCommands = group('Read the change feed, and acknowledge what was booked', { tail, ack });

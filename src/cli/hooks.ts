@@ -17,10 +17,10 @@ import { namedOrder } from './order.ts';
 import { ago, fields, table, when } from './table.ts';
 
 const NAME = ['<name>', 'of the hook, as in the configuration'] as const;
-const EVENT = choice('which of its events; without it the first that it gets', HOOK_EVENTS);
+const EVENT = choice('Kind of event to send (default: the first that the hook receives)', HOOK_EVENTS);
 
 const list = command({
-  description: 'List the hooks: how far each has got in the feed of its events, and what waits',
+  description: 'List hooks with their pending events',
   examples: ['hooks list', 'hooks list --json'],
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
@@ -76,7 +76,7 @@ function hooksText(
 const nounOf = (event: EventName) => (event === 'change.rejected' ? 'rejected change' : 'event');
 
 const test = command({
-  description: 'Send a test event to a hook and show what it answers; its place stays',
+  description: 'Send a test event to a hook and show its answer',
   examples: [
     'hooks test printer',
     'hooks test printer --order 1005',
@@ -86,7 +86,7 @@ const test = command({
   ],
   argument: NAME,
   options: {
-    '--order <order>': 'number or id of an order of the mirror; without it an order is made up',
+    '--order <order>': 'Order to send (number or ID; default: a made-up order)',
     '--event <event>': EVENT,
   },
   async run(call) {
@@ -139,7 +139,7 @@ const test = command({
 });
 
 const skip = command({
-  description: 'Pass over the event that a hook does not take, or all up to a place, and go on',
+  description: 'Skip an event that a hook does not accept',
   examples: [
     'hooks skip printer',
     'hooks skip printer --to 1250',
@@ -148,7 +148,7 @@ const skip = command({
   ],
   argument: NAME,
   options: {
-    '--to <seq>': parsed('pass over all events up to this one; `newest`: all that there are', (text) =>
+    '--to <seq>': parsed('Skip all events up to this one; `newest` skips all', (text) =>
       text === 'newest' ? text : wholeNumber('--to', 1)(text),
     ),
     '--event <event>': EVENT,
@@ -190,16 +190,15 @@ const skip = command({
 });
 
 const deliveries = command({
-  description:
-    'List the last events that a hook was sent, the newest first: when, the tries, and what it answered',
+  description: 'List the last events sent to a hook and its answers',
   examples: [
     'hooks deliveries printer',
     'hooks deliveries printer --failed',
     'hooks deliveries printer --json',
   ],
   argument: NAME,
-  options: { '--failed': 'only those of which a try failed', '--limit <n>': LIMIT },
-  more: `\nThe last ${DELIVERIES_KEPT} of each hook are kept, and as many of rejected changes and of orders to prepare. What waits is in \`hooks list\`.`,
+  options: { '--failed': 'Only events with a failed attempt', '--limit <n>': LIMIT },
+  more: `\nThe last ${DELIVERIES_KEPT} deliveries of each hook are stored, for each kind of event. Pending events are in \`hooks list\`.`,
   async run(call) {
     const { namedHook } = await import('../hooks/hook-test.ts');
     const { deliveriesOf } = await import('../hooks/deliveries.ts');
@@ -234,7 +233,7 @@ function deliveriesText(found: readonly Delivery[], timezone: string): string {
 }
 
 const send = command({
-  description: 'Send a hook again what it was sent already, from an event on, in order',
+  description: 'Send past events to a hook again',
   examples: [
     'hooks send printer --from 1250',
     'hooks send printer --from 1250 --yes --json',
@@ -242,17 +241,14 @@ const send = command({
   ],
   argument: NAME,
   options: {
-    '--from <seq>': parsed(
-      'the first event that is sent again, as `hooks deliveries` lists it',
-      wholeNumber('--from', 1),
-    ),
+    '--from <seq>': parsed('First event to send again, as in `hooks deliveries`', wholeNumber('--from', 1)),
     '--event <event>': EVENT,
-    '--yes': 'do it without asking',
+    '--yes': "Don't ask for confirmation",
   },
   more: `
-The place of the hook goes back, and its own loop sends: one after the other, each until it is taken, with the same
-webhook-id as before, by which a receiver knows what it has. Each order is sent as it is now. Of orders that ended long ago
-only the newest event is kept; a change goes again as long as it is rejected.`,
+The hook continues from the earlier event: one event after the other, each until it is accepted, with the same webhook-id
+as before. Each order is sent as it is now. Of orders closed long ago, only the newest event is stored; a change is sent
+again only while it is rejected.`,
   async run(call) {
     const { namedEvent, namedHook } = await import('../hooks/hook-test.ts');
     const { resendingFrom, rewind } = await import('../hooks/hook-cursors.ts');
@@ -297,13 +293,10 @@ function notBegun(name: string): never {
   });
 }
 
-export const hooks = group(
-  'Look at what gets each event of an order or rejected change, try it, and let it go on',
-  {
-    list,
-    deliveries,
-    test,
-    send,
-    skip,
-  },
-);
+export const hooks = group('Send events to your own programs and URLs; resend or skip them', {
+  list,
+  deliveries,
+  test,
+  send,
+  skip,
+});

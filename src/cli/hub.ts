@@ -32,22 +32,22 @@ export function requireBranch(config: CommandTools['config'], rows: HubRows, nam
 }
 
 const serverConfigCommand = command({
-  description: "Write the configuration of the nats-server beside the hub, with every branch's rights",
+  description: "Write the configuration of the hub's nats-server",
   examples: [
     'hub server-config',
     'hub server-config --tls-cert /etc/tillsync/hub.pem --tls-key /etc/tillsync/hub.key',
   ],
   argument: [
     '[file]',
-    'where to write it: where it was the last time, at first in nats/server.conf of the storage directory; the daemon keeps it in step with the branches from then on',
+    'File to write (default: as last time, at first nats/server.conf in the storage directory)',
   ],
   options: {
     '--tls-cert <file>': 'PEM file of the certificate, for branches on other machines',
     '--tls-key <file>': 'PEM file of its key',
-    '--tls-ca <file>': 'PEM file of the authority that signed it, where machines do not know it',
-    '--no-start': 'leave tillsync-nats and tillsync as they are',
+    '--tls-ca <file>': 'PEM file of its authority, if machines do not trust it yet',
+    '--no-start': "Don't restart tillsync-nats and tillsync",
   },
-  more: '\nThe server is tillsync-nats.service of the package tillsync-hub, which is restarted with it, and tillsync too; without\nthe package: nats-server -c FILE. It keeps what it holds beside the file, in jetstream/, encrypted.',
+  more: '\nThe package tillsync-hub runs the server as tillsync-nats.service and restarts it with tillsync. Without the package,\nrun: nats-server -c FILE. The server stores its data encrypted, in jetstream/ next to the file.',
   run: (call) => {
     // Paths become absolute, because the daemon uses them in another working directory.
     const absolute = (file: string) => path.resolve(file);
@@ -139,6 +139,6 @@ export async function withHub<T>(call: Call, use: (tools: CommandTools) => Promi
   });
 }
 
-export const hub = group('Set up the hub of a company with a tillsync in each branch', {
+export const hub = group("Configure the hub's nats-server", {
   'server-config': serverConfigCommand,
 });

@@ -22,20 +22,21 @@ export async function tellServer(
 }
 
 export const invite = command({
-  description: 'Invite a branch: prints one line that its tillsync joins with, once and within an hour',
-  examples: ['branch invite B1', 'branch invite B1 --for 3d', 'branch invite B1 --json'],
+  description: 'Print a one-time invitation for a branch',
+  examples: ['branch invite B1', 'branch invite B1 --expires-in 3d', 'branch invite B1 --json'],
   argument: NAME,
   options: {
-    '--for <time>': 'how long the line is good, from 1m to 30d (default: 1h)',
-    '--was <name>': 'what its machine calls itself, where the hub lost all and the branch was renamed before',
+    '--expires-in <duration>': 'Time until the invitation expires, 1m to 30d (default: 1h)',
+    '--previous-name <name>':
+      "Name that the branch's machine still uses, if the hub lost its data after a rename",
   },
-  more: '\nThe line is a secret: whoever has it first is the branch. One that works goes on with its key until a machine\nhas joined with the new line; to revoke that key immediately, run: tillsync branch revoke NAME',
+  more: '\nThe invitation is a secret: anyone who has it can join as the branch. A running branch keeps its key until a machine\njoins with the new invitation. To revoke that key immediately, run: tillsync branch revoke NAME',
   run: (call) =>
     withHub(call, async (tools) => {
-      const { was } = call.options;
+      const { previousName: was } = call.options;
       const { branch, hub, invitation, expiresAt, behind } = await inviteBranch(tools, call, {
         was,
-        goodForMs: goodFor(call.options.for),
+        goodForMs: goodFor(call.options.expiresIn),
       });
       return {
         json: { branch, hub, invitation, expiresAt },
@@ -105,7 +106,7 @@ function idOfInvited(
   }
   throw new TillsyncError(
     'usage',
-    `--was ${was} is for a branch that this hub never heard, by a name that it does not know. Nothing was changed.`,
+    `--previous-name ${was} is for a branch that this hub never heard, by a name that it does not know. Nothing was changed.`,
     { hint: `Leave it out: {tillsync} branch invite ${branch}` },
   );
 }
@@ -114,7 +115,7 @@ function goodFor(text: string | undefined): number {
   const { defaultMs, minMs, maxMs } = INVITATION;
   const ms = text === undefined ? defaultMs : parseDurationMs(text);
   if (ms !== undefined && ms >= minMs && ms <= maxMs) return ms;
-  throw new TillsyncError('usage', `--for ${text} is no time from 1m to 30d.`, {
-    hint: 'Such as: {tillsync} branch invite NAME --for 3d',
+  throw new TillsyncError('usage', `--expires-in ${text} is not a duration from 1m to 30d.`, {
+    hint: 'Example: {tillsync} branch invite NAME --expires-in 3d',
   });
 }

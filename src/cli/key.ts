@@ -5,59 +5,97 @@ import { DEFAULT_CONFIG_FILE } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { type ApiKey, keyDigest, RIGHTS, type Right } from '../db/api-keys.ts';
-import { command, type MakeCommand, type Opt, sourceOf, withDefault, withServices } from './command.ts';
+import {
+  type Call,
+  command,
+  group,
+  type Opt,
+  type Result,
+  sourceOf,
+  withDefault,
+  withServices,
+} from './command.ts';
 import { table, when } from './table.ts';
 
 const NAME = 'local-api-key';
+const REPLACES =
+  '\nAfter the restart, the status page and every program that uses the main key need the new key.\nTo give one program a key of its own, run: tillsync key add NAME --may RIGHTS\n';
 
-const own = command({
-  description: 'Replace the main API key',
-  examples: ['key', 'key --show', 'key --config /etc/tillsync/second.toml'],
-  more: '\nAfter the restart, the status page and every program that uses the main key need the new key: give it to them\nfirst. To give one program a key of its own, run: tillsync key add NAME --may RIGHTS\n',
-  options: {
-    '--show': 'show the key in use, and make none',
-    '--new': 'make another one in place of the one that is there',
-    '--credstore <directory>': withDefault('where systemd looks for credentials', CREDSTORE),
-  },
-  async run(call) {
-    const { cli, options } = call;
-    const configFile = options.config ?? (cli.env.TILLSYNC_CONFIG || DEFAULT_CONFIG_FILE);
-    const service = serviceOf(configFile);
-    if (service === undefined) {
-      throw new TillsyncError('usage', `No service of systemd reads ${configFile}.`, {
-        hint: 'Give a key of your own in the environment variable TILLSYNC_LOCAL_API_KEY.',
+const CREDENTIALS = {
+  '--credstore <directory>': withDefault('Directory of systemd credentials', CREDSTORE),
+};
+
+/** Where systemd gets the main key of the service that reads the configuration. Throws `usage` if no service does. */
+function credentialOf({ cli, options }: Call<{ credstore: string }>) {
+  const configFile = options.config ?? (cli.env.TILLSYNC_CONFIG || DEFAULT_CONFIG_FILE);
+  const service = serviceOf(configFile);
+  if (service === undefined) {
+    throw new TillsyncError('usage', `No systemd service uses ${configFile}.`, {
+      hint: 'Set your own key in the environment variable TILLSYNC_LOCAL_API_KEY.',
+    });
+  }
+  return {
+    file: credentialFile(service, NAME, options.credstore),
+    restart: `sudo systemctl restart ${service}`,
+    again: options.config === undefined ? '' : ` --config ${options.config}`,
+  };
+}
+
+const create = command({
+  description: 'Create a main API key of your own',
+  examples: ['key create', 'key create --config /etc/tillsync/second.toml'],
+  more: REPLACES,
+  options: CREDENTIALS,
+  run(call) {
+    const { file, restart, again } = credentialOf(call);
+    if (readCredential(file) !== undefined) {
+      throw new TillsyncError('usage', `A key already exists in ${file}. Nothing was changed.`, {
+        hint: `To show it, run: sudo tillsync key show${again}. To replace it, run: sudo tillsync key rotate${again}`,
       });
     }
-    const file = credentialFile(service, NAME, options.credstore);
-    const restart = `sudo systemctl restart ${service}`;
-    const there = readCredential(file);
-    const again = options.config === undefined ? '' : ` --config ${options.config}`;
-    if (options.show) {
-      if (there !== undefined)
-        return { json: { key: there, file, made: false, restart }, text: `${there}\n` };
-      const stored = apiKeyOf(sourceOf(call));
-      if (stored !== undefined) return { json: { ...stored, made: false, restart }, text: `${stored.key}\n` };
-      throw new TillsyncError('not-found', `There is no key in ${file}, or this user may not read it.`, {
-        hint: `Make one with: sudo tillsync key${again}`,
-      });
-    }
-    if (there !== undefined && !options.new) {
-      throw new TillsyncError('usage', `There is a key already, in ${file}. It was left alone.`, {
-        hint: `See it with: sudo tillsync key --show${again}. Make another with: sudo tillsync key --new${again}`,
-      });
-    }
-    const made = newKey();
-    writeCredential(file, made);
-    return {
-      json: { key: made, file, made: true, restart },
-      text: `${made}\n`,
-      below:
-        `The key is in ${file}. It replaces the present main key at the next start: every program that uses that\n` +
-        `key is then refused until it has the new one. A program sends it as "x-api-key: KEY" or "Authorization: Bearer KEY".\n` +
-        `To restart tillsync, run: ${restart}\n`,
-    };
+    return made(file, restart);
   },
 });
+
+const rotate = command({
+  description: 'Replace the main API key with a new one',
+  examples: ['key rotate'],
+  more: REPLACES,
+  options: CREDENTIALS,
+  run(call) {
+    const { file, restart } = credentialOf(call);
+    return made(file, restart);
+  },
+});
+
+const show = command({
+  description: 'Show the main API key',
+  examples: ['key show', 'key show --json'],
+  options: CREDENTIALS,
+  run(call) {
+    const { file, restart, again } = credentialOf(call);
+    const there = readCredential(file);
+    if (there !== undefined) return { json: { key: there, file, made: false, restart }, text: `${there}\n` };
+    const stored = apiKeyOf(sourceOf(call));
+    if (stored !== undefined) return { json: { ...stored, made: false, restart }, text: `${stored.key}\n` };
+    throw new TillsyncError('not-found', `There is no key in ${file}, or this user may not read it.`, {
+      hint: `To create one, run: sudo tillsync key create${again}`,
+    });
+  },
+});
+
+function made(file: string, restart: string): Result {
+  const key = newKey();
+  writeCredential(file, key);
+  return {
+    json: { key, file, made: true, restart },
+    text: `${key}\n`,
+    below:
+      `The key is stored in ${file}. After the next start, every program that uses the old key is\n` +
+      'rejected until you give it the new one. A program sends it as "x-api-key: KEY" or "Authorization: Bearer KEY".\n' +
+      `To restart tillsync, run: ${restart}\n`,
+  };
+}
 
 const NAME_OF_KEY = /^[a-z][a-z0-9-]{0,39}$/;
 const MAY: Opt<Right[]> = {
@@ -92,9 +130,9 @@ function rightsOf(text: string): Right[] {
 }
 
 const add = command({
-  description: 'Make a key with a name for one program or screen, and print it once',
+  description: 'Create a named key for one program and show it once',
   examples: ['key add till-1 --may orders,ack,stock', 'key add kitchen --may screen'],
-  argument: ['<name>', 'of up to 40 small letters, digits and "-", which calls and changes are noted under'],
+  argument: ['<name>', 'Up to 40 lower-case letters, digits and "-"; calls and changes are logged with it'],
   options: { '--may <rights>': MAY },
   more: MEANINGS,
   run(call) {
@@ -124,7 +162,7 @@ const add = command({
 });
 
 const list = command({
-  description: 'List the named keys and what each may do',
+  description: 'List named keys and their rights',
   examples: ['key list', 'key list --json'],
   run: (call) =>
     withServices(call, async ({ services: { state }, config }) => {
@@ -145,9 +183,9 @@ const list = command({
 });
 
 const remove = command({
-  description: 'Withdraw a named key at once; whoever goes on using it is refused and named',
+  description: 'Revoke a named key immediately',
   examples: ['key remove till-1'],
-  argument: ['<name>', 'of the key'],
+  argument: ['<name>', 'Name of the key'],
   run: (call) =>
     withServices(call, async ({ services: { state }, note }) => {
       const { argument: name } = call;
@@ -161,9 +199,11 @@ const remove = command({
     }),
 });
 
-/** The command for the API key with all rights. Its subcommands are for named API keys, which have single rights. */
-export const key: MakeCommand = (name, cli) => {
-  const made = own(name, cli);
-  for (const [word, make] of Object.entries({ add, list, remove })) made.addCommand(make(word, cli));
-  return made;
-};
+export const key = group('Manage keys for the status page and local API', {
+  create,
+  show,
+  rotate,
+  add,
+  list,
+  remove,
+});

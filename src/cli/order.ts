@@ -1,19 +1,16 @@
-import { readdirSync } from 'node:fs';
-import path from 'node:path';
 import { shopName } from '../app/installation.ts';
 import type { ReadOnlyServices } from '../app/read-only-services.ts';
-import { storagePaths } from '../app/storage.ts';
 import { namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
-import { TillsyncError, typedWords } from '../core/errors.ts';
+import { TillsyncError } from '../core/errors.ts';
 import type { Explanation } from '../health/explain.ts';
 import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/merging/mirrored-order.ts';
-import { isEnded, type OrderHistory, orderCode } from '../orders/merging/order.ts';
-import { EXIT, printable } from './cli.ts';
-import { choice, command, group, parsed, spokenFaults, whole, withReaders, withServices } from './command.ts';
+import { type OrderHistory, orderCode } from '../orders/merging/order.ts';
+import { printable } from './cli.ts';
+import { choice, command, parsed, spokenFaults, whole, withReaders } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
-import { writePayload } from './events.ts';
 import { instant } from './options.ts';
+import { writePayload } from './received.ts';
 import { type Say, speaker } from './speech.ts';
 import { fields, inCurrency, table, when, whenIn } from './table.ts';
 
@@ -220,8 +217,8 @@ function refuseAheadOf(newest: number, after: number): void {
 /** Number of orders that are listed without `--limit`. */
 const LISTED = 20;
 
-const list = command({
-  description: 'List orders of the mirror, the newest first',
+export const list = command({
+  description: 'List orders, newest first',
   examples: [
     'order list --open',
     'order list --day 2026-03-01 --customer soto',
@@ -232,26 +229,26 @@ const list = command({
     'order list --after 1205 --json > changed.json',
   ],
   options: {
-    '--code <number>': parsed('only orders with this number', (text) => {
+    '--code <number>': parsed('Only orders with this number', (text) => {
       const code = orderCode(text);
       if (code !== undefined) return code;
       throw new TillsyncError('usage', `--code: found "${text}"; allowed: an order number such as 1005.`);
     }),
-    '--day <day>': 'only orders placed on this day, such as 2026-03-01',
-    '--branch <id>': 'only orders of this branch, by either of its ids',
-    '--customer <text>': 'only orders whose customer has this in the name, phone number or e-mail',
-    '--text <text>': 'only orders with this in their number, customer, address or items',
-    '--unbooked': 'only paid orders that no POS has acknowledged',
-    '--status <status>': 'only orders in this status',
-    '--open': 'only orders whose life has not ended',
-    '--due': 'only scheduled orders whose life has not ended, the next one first',
-    '--after <seq>': whole('only orders that changed after this event of the feed, in the order of seq', 0),
-    '--limit <n>': whole(`at most this many, else ${LISTED}, and with --unbooked or --csv all`, 1),
-    '--before <time>': 'only orders placed before this day or time, such as 2026-03-01T18:30',
-    '--csv': 'as a file for a spreadsheet, such as: order list --day 2026-03-01 --csv > orders.csv',
-    '--lines': 'with --csv: a row for each line of an order, with ids, quantity, prices and modifiers',
+    '--day <day>': 'Only orders placed on this day (example: 2026-03-01)',
+    '--branch <id>': 'Only orders of this branch (either ID)',
+    '--customer <text>': "Only orders with this text in the customer's name, phone or e-mail",
+    '--text <text>': 'Only orders with this text in number, customer, address or items',
+    '--unbooked': 'Only paid orders that no POS has acknowledged',
+    '--status <status>': 'Only orders with this status',
+    '--open': 'Only open orders',
+    '--due': 'Only open scheduled orders, next one first',
+    '--after <seq>': whole('Only orders changed after this event, ordered by seq', 0),
+    '--limit <n>': whole(`Orders to show at most (default: ${LISTED}; all with --unbooked or --csv)`, 1),
+    '--before <time>': 'Only orders placed before this day or time (example: 2026-03-01T18:30)',
+    '--csv': 'Print CSV for a spreadsheet',
+    '--lines': 'With --csv: one row per order line, with IDs, quantity, prices and modifiers',
     '--decimal <sign>': choice(
-      'of --csv: the decimal sign of its numbers; with comma its cells are separated by semicolons',
+      'With --csv: decimal sign; comma separates the cells by semicolons',
       ['point', 'comma'],
       'point',
     ),
@@ -310,11 +307,11 @@ const list = command({
  */
 const SAME_CODE_MAX = 10;
 
-const show = command({
-  description: 'Show every field of an order, its statuses and whether the POS has it',
+export const show = command({
+  description: 'Show an order with its history and acknowledgement',
   examples: ['order show 1005', 'order show 64f0c2a9e1 --payload'],
-  argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
-  options: { '--payload': 'print what the platform sent, exactly as received' },
+  argument: ['<order>', 'Order number or ID (example: 1005)'],
+  options: { '--payload': 'Print only what the platform sent, unchanged' },
   run: (call) =>
     withReaders(call, ({ mirror }, config) => {
       const { cli, options, argument: word } = call;
@@ -330,10 +327,10 @@ const show = command({
     }),
 });
 
-const explain = command({
-  description: 'Tell what happened to an order: heard, stock taken, acknowledged, and what is open',
+export const explain = command({
+  description: 'Explain what happened to an order and what is pending',
   examples: ['order explain 1005', 'order explain 64f0c2a9e1 --json'],
-  argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
+  argument: ['<order>', 'Order number or ID (example: 1005)'],
   run(call) {
     const shown = withReaders(call, async ({ mirror, branches }, config) => {
       const { explainOrder } = await import('../health/explain.ts');
@@ -407,65 +404,3 @@ export function findOrder(mirror: OrderReads, word: string, timeZone: string): M
     hint: `Name it by its id. To look at one: {tillsync} order show ${orders[0]?.orderId}`,
   });
 }
-
-const forget = command({
-  description:
-    "Forget an order's customer at once: name, phone, address, e-mail and comments; the order itself stays",
-  examples: ['order forget 1005', 'order forget 64f0c2a9e1 --open'],
-  argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
-  options: { '--open': 'also where the order is not over; nobody can be reached or delivered to any more' },
-  more: `
-Notifications of the order lose the customer too, and what lies in quarantine and names the order or its customer goes.
-Polls and callbacks that come later do not bring the customer back, unless the order had ended and is open again.
-The platform, the POS and every backup still have what they have.
-`,
-  run: (call) =>
-    withServices(call, async ({ services: { mirror }, config }) => {
-      const { Audit } = await import('../db/audit.ts');
-      const { who, clock } = call.cli;
-      const { orderId, code, status } = namedOrder(mirror, call.argument, config.orders.timezone);
-      const name = `Order ${code ?? orderId}`;
-      if (!isEnded(status) && !call.options.open) {
-        throw new TillsyncError('usage', `${name} is not over: its status is ${status ?? 'unknown'}.`, {
-          hint: `Wait for its end, or forget its customer all the same: {tillsync} order forget ${orderId} --open`,
-        });
-      }
-      const auditEvent = { who, action: 'order.forget', subject: `order ${orderId}` } as const;
-      const isNew = await mirror.customers.forget(orderId, (db) => new Audit({ db, clock }).note(auditEvent));
-      const isClean = await mirror.customers.clean();
-      const copies = copiesOf(storagePaths(config.storage.directory).mirror);
-      const rest = isClean
-        ? []
-        : [
-            `A program reads the mirror, so bytes of the customer are still in mirror.db-wal. The running tillsync tries again within a day; to try now: ${typedWords().tillsync} order forget ${orderId}${isEnded(status) ? '' : ' --open'}`,
-          ];
-      const told = [
-        isNew ? `${name}: its customer is forgotten.` : `${name}: its customer was forgotten before.`,
-        ...rest,
-        ...copies.map(
-          (copy) => `This copy still has the customer; delete it when you need it no more: ${copy}`,
-        ),
-        'Backups from before today still have the customer.',
-      ];
-      return {
-        json: { orderId, code, forgotten: isNew, isClean, copies },
-        text: `${told.join('\n')}\n`,
-        exit: isClean ? EXIT.done : EXIT.partial,
-      };
-    }),
-});
-
-/** Returns the copies of the mirror that tillsync made before upgrades and restores. */
-export function copiesOf(mirror: string): string[] {
-  const [directory, name] = [path.dirname(mirror), path.basename(mirror)];
-  return readdirSync(directory)
-    .filter((each) => each.startsWith(`${name}.`))
-    .map((each) => path.join(directory, each));
-}
-
-export const order = group('Look at orders of the mirror, and forget their customers', {
-  list,
-  show,
-  explain,
-  forget,
-});

@@ -61,10 +61,10 @@ function outboxTable(entries: readonly OutboxEntry[], timeZone: string): string 
 }
 
 const list = command({
-  description: 'List changes for the platform, the newest first',
+  description: 'List changes for the platform, newest first',
   examples: ['outbox list --state rejected', 'outbox list --state held --kind stock --json'],
   options: {
-    '--state <state>': choice('only in this state; `held` is the part of `pending` that waits for a person', [
+    '--state <state>': choice('Only in this state; `held` means on hold for your decision', [
       'pending',
       'held',
       'sending',
@@ -72,12 +72,12 @@ const list = command({
       'rejected',
       'superseded',
     ]),
-    '--kind <kind>': choice('only of this kind', ['stock', 'product']),
+    '--kind <kind>': choice('Only of this kind', ['stock', 'product']),
     '--limit <n>': LIMIT,
-    '--since <time>': 'handed over on this day or since this time, such as 2026-03-01T18:30',
-    '--target <text>': 'only for products or branches with this in an id',
-    '--reference <text>': 'only with this reference, as it was handed over',
-    '--before <change>': whole('only changes with a lower id', 1),
+    '--since <time>': 'Received from this day or time (example: 2026-03-01T18:30)',
+    '--target <text>': 'Only products or branches with this text in an ID',
+    '--reference <text>': 'Only with this reference from the POS',
+    '--before <change>': whole('Only changes with a lower ID', 1),
   },
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
@@ -137,10 +137,10 @@ async function decideEach(
 }
 
 const retry = command({
-  description: 'Hand rejected changes over once more, as new ones',
+  description: 'Send rejected changes again',
   examples: ['outbox retry 1204 1207', 'outbox retry --all'],
-  argument: ['[changes...]', 'as in `outbox list --state rejected`'],
-  options: { '--all': 'every rejected change' },
+  argument: ['[changes...]', 'IDs as in `outbox list --state rejected`'],
+  options: { '--all': 'Every rejected change' },
   async run(call) {
     const { options, argument: words } = call;
     if ((words.length === 0) === !options.all) {
@@ -177,7 +177,7 @@ function rejectedIds(outbox: OutboxService): number[] {
 const GUARDS = ['zero-items', 'price-factor', 'missing-share', 'restored'] as const;
 
 const discard = command({
-  description: 'Discard changes that wait, are held or were rejected',
+  description: 'Discard pending, held or rejected changes',
   examples: [
     'outbox discard 1204 1207',
     'outbox discard --state rejected --origin "file counts.csv"',
@@ -216,12 +216,12 @@ const discard = command({
 });
 
 const release = command({
-  description: 'Let changes go that a guard holds for a person',
+  description: 'Send changes on hold',
   examples: ['outbox release 1204 1207', 'outbox release --guard missing-share', 'outbox release --all'],
-  argument: ['[changes...]', 'as in `outbox list --state held`'],
+  argument: ['[changes...]', 'IDs as in `outbox list --state held`'],
   options: {
-    '--guard <guard>': choice('every change that this guard holds', GUARDS),
-    '--all': 'every held change',
+    '--guard <guard>': choice('Every change that this guard holds', GUARDS),
+    '--all': 'Every change on hold',
   },
   async run(call) {
     const { options, argument: words } = call;
@@ -244,21 +244,21 @@ const release = command({
 });
 
 const undo = command({
-  description: 'Hand the values over that a hand-over replaced, such as a wrong inventory',
+  description: 'Restore the values that a batch replaced',
   examples: [
     'outbox undo --file stock.csv --dry-run',
     'outbox undo --reference night-count --branch B1',
     'outbox undo --since 2026-03-01T18:30 --force',
   ],
   options: {
-    '--file <name>': 'what came from the file of this name',
-    '--reference <text>': 'what was handed over with this reference',
-    '--since <time>': 'what was handed over on this day or since this time, such as 2026-03-01T18:30',
-    '--branch <id>': 'stocks of this configured branch only, by either of its ids',
-    '--force': 'what was changed since, too',
-    '--dry-run': 'show what would be handed over, and do nothing',
+    '--file <name>': 'Changes from the file with this name',
+    '--reference <text>': 'Changes with this reference',
+    '--since <time>': 'Changes from this day or time on (example: 2026-03-01T18:30)',
+    '--branch <id>': 'Only stock of this branch (either ID)',
+    '--force': 'Also overwrite values changed since',
+    '--dry-run': 'Show what would be sent; send nothing',
   },
-  more: '\nA count before is handed over as of the orders that it contained. Exit code 3 when something was left alone.',
+  more: '\nAn earlier count is sent with the orders it contained. Exit code 3 if some values were left unchanged.',
   run: (call) =>
     withServices(call, async ({ services, config }) => {
       const { file, reference, since: day, branch, force } = call.options;
@@ -340,7 +340,7 @@ function undoTable(lines: readonly UndoLine[], force: boolean): string {
   });
 }
 
-export const outbox = group('Look at changes on their way to the platform, and decide about them', {
+export const outbox = group('Review changes for the platform: release, retry, discard or undo', {
   list,
   retry,
   discard,

@@ -1,12 +1,14 @@
 import type { ProductName } from '../app/read-only-services.ts';
 import { branchName, type MirroredProduct, namedBranch } from '../catalog/product.ts';
+import { type UnmappedSku, unmappedSkus } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
 import type { OutboxEntry, ProductQuery } from '../outbox/intake/change.ts';
 import type { MirrorStores } from '../outbox/sending/repositories.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { productDifferences } from '../support/diff/differences.ts';
-import { choice, command, group, WAIT, withPlatform, withReaders } from './command.ts';
+import { type Call, choice, command, type Result, WAIT, withPlatform, withReaders } from './command.ts';
+import { type CsvColumns, csvText } from './csv.ts';
 import { differenceTable } from './diff.ts';
 import { addressText, valuesText } from './outbox.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
@@ -109,19 +111,19 @@ function changeTable(changes: readonly OutboxEntry[], timeZone: string): string 
   );
 }
 
-const show = command({
-  description: 'Show a product with its skus, stock, mappings and last changes',
+export const show = command({
+  description: 'Show a product with its SKUs, stock, IDs and last changes',
   examples: [
     'product show --external-id A-1001',
     'product show --sku 1001 --live',
     'product show 64f0c2a9e1b2c3d4e5f60718 --json',
   ],
-  argument: ['[product]', "a sku, an external id, or the platform's id of the product"],
+  argument: ['[product]', "SKU, external ID, or the platform's product ID"],
   options: {
     '--no-wait': WAIT,
-    '--sku <sku>': 'by one of its skus',
-    '--external-id <id>': 'by an integration id, in any of the three mapping fields',
-    '--live': 'ask the platform now, and tell what the mirror has differently; nothing is written',
+    '--sku <sku>': 'Find the product by SKU',
+    '--external-id <id>': 'Find the product by POS ID, in any of the three mapping fields',
+    '--live': 'Also show what the platform has now; store nothing',
   },
   async run(context) {
     const { findProducts, readStores } = await import('../app/read-only-services.ts');
@@ -191,23 +193,23 @@ function queryFor(name: ProductName, products: readonly MirroredProduct[]): Prod
 function unknownProduct(who: string, name: ProductName): TillsyncError {
   const [[kind, value]] = Object.entries(name) as [[string, string]];
   return new TillsyncError('not-found', `${who} no product with ${kind} "${value}".`, {
-    hint: 'Ask the platform with --live and --sku or --external-id, or read the catalogue: {tillsync} sync products',
+    hint: 'Ask the platform with --live and --sku or --external-id, or read the catalogue: {tillsync} sync catalog',
   });
 }
 
-const set = command({
-  description: 'Hand over a price, texts or the visibility of one product',
+export const set = command({
+  description: 'Set the price, texts or visibility of a product',
   examples: [
     'product set --sku 1001 --price 4990 --wait',
     'product set --external-id A-1001 --description "" --show false',
   ],
   options: {
-    '--external-id <id>': 'integration id of the product',
-    '--sku <sku>': 'sku of the product',
-    '--price <number>': 'price of the sku, such as 4990 or 12.5',
-    '--name <text>': 'name, shared by all skus of the product',
-    '--description <text>': 'description, shared by all skus; an empty one clears it',
-    '--show <true|false>': 'visibility of the whole product',
+    '--external-id <id>': "The product's POS ID",
+    '--sku <sku>': "The product's SKU",
+    '--price <number>': 'Price of the SKU (example: 4990 or 12.5)',
+    '--name <text>': 'Name, shared by all SKUs of the product',
+    '--description <text>': 'Description, shared by all SKUs; empty clears it',
+    '--show <true|false>': 'Visibility of the whole product',
     '--wait': SETTLE,
   },
   async run(call) {
@@ -220,30 +222,61 @@ const set = command({
 /** Most pages that are read, as a platform might say for ever that there is a next one. */
 const PAGES_MAX = 10_000;
 
-const list = command({
-  description: "List a branch's products as the platform has them",
+const CSV: CsvColumns<UnmappedSku> = {
+  branch: ({ branch }) => branch,
+  sku: ({ sku }) => sku,
+  product_id: ({ productId }) => productId,
+  name: ({ name }) => name,
+  category: ({ category }) => category,
+  barcode: ({ barcode }) => barcode,
+};
+
+type UnmappedCall = Call<{ branch?: string | undefined; csv?: boolean | undefined }>;
+
+/** Lists products that customers see and that have no id of the POS, by the last look at the catalogue. */
+const listUnmapped = (call: UnmappedCall): Promise<Result> =>
+  withReaders(call, async ({ mirror }, config) => {
+    const { configuredBranches } = await import('../app/read-only-services.ts');
+    const { branch, csv } = call.options;
+    const all = configuredBranches(config, mirror);
+    const branches = branch === undefined ? all : [namedBranch(all, branch)];
+    const products = mirror.read((db) => unmappedSkus(db, all, branches));
+    if (csv) return { csv: csvText(products, CSV) };
+    if (products.length === 0) return { json: { products }, above: 'Every product on sale has a POS ID.\n' };
+    const columns = {
+      BRANCH: 'branch',
+      SKU: 'sku',
+      BARCODE: 'barcode',
+      CATEGORY: 'category',
+      NAME: 'name',
+    } as const;
+    return { json: { products }, text: table(products, columns) };
+  });
+
+export const list = command({
+  description: "List products without a POS ID, or a branch's products at the platform",
   examples: [
+    'product list --unmapped --csv > unmapped.csv',
     'product list --live --branch B1',
     'product list --live --branch B1 --order asc --order-by name --json',
   ],
   options: {
-    '--live': 'Read GET /product/list now; nothing is written',
+    '--unmapped': 'List products on sale without a POS ID',
+    '--live': "List a branch's products from the platform now; store nothing",
     '--branch <id>': 'Configured branch, by either of its IDs',
+    '--csv': 'With --unmapped: print CSV for a spreadsheet',
     '--order <direction>': choice('Sort direction (default: desc)', ['asc', 'desc']),
     '--order-by <field>': "Field to sort by, in the platform's words (default: CreatedDate)",
     '--no-wait': WAIT,
   },
-  more: '\nEach page takes a second, as the platform allows one call a second.',
+  more: '\nPOS IDs are set in the company panel. To fetch the catalogue again, run: tillsync sync catalog\nWith --live, each page takes a second, because the platform allows one call a second.',
   async run(context) {
-    const { live, branch: name, order = 'desc', orderBy = 'CreatedDate' } = context.options;
-    if (!live || name === undefined) {
-      throw new TillsyncError(
-        'usage',
-        'product list reads one branch from the platform: give --live and --branch.',
-        {
-          hint: 'To see one product as the mirror has it: {tillsync} product show PRODUCT',
-        },
-      );
+    const { unmapped, csv, live, branch: name, order = 'desc', orderBy = 'CreatedDate' } = context.options;
+    if (unmapped && !live) return listUnmapped(context);
+    if (unmapped || csv || !live || name === undefined) {
+      throw new TillsyncError('usage', 'Give --unmapped, or --live and --branch.', {
+        hint: 'To show one product from the mirror, run: {tillsync} product show PRODUCT',
+      });
     }
     return withPlatform(context, async ({ services: { platform, branches }, config, progress, call }) => {
       const branch = namedBranch(branches, name);
@@ -317,5 +350,3 @@ function listTable(
     [price, 'QTY'],
   );
 }
-
-export const product = group('Look at products and change them', { list, show, set });

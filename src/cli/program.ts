@@ -2,74 +2,89 @@ import { Command, CommanderError, Help } from 'commander';
 import { findInstallation, programVersion } from '../app/installation.ts';
 import { isOfChain } from '../config/source.ts';
 import { asTillsyncError, setInstallation, TillsyncError, TRIED_AGAIN } from '../core/errors.ts';
-import { alarms } from './alarms.ts';
+import { testAlarms } from './alarms.ts';
 import { audit } from './audit.ts';
 import { auth } from './auth.ts';
 import { backup, restore } from './backup.ts';
 import { branch } from './branch.ts';
 import { bundle } from './bundle.ts';
-import { callbacks } from './callbacks.ts';
-import { catalog } from './catalog.ts';
+import { log } from './callbacks.ts';
 import { type Cli, EXIT, type ExitCode, exitCodeOf, failureDocument, tellFailure, writeJson } from './cli.ts';
-import { type CommonOptions, type MakeCommand, OF_CHAIN } from './command.ts';
-import { config } from './config.ts';
+import { type CommonOptions, group, type MakeCommand, OF_CHAIN } from './command.ts';
+import * as config from './config.ts';
 import { conform } from './conform.ts';
 import { customer } from './customer.ts';
 import { demo, sandbox } from './demo.ts';
 import { diff } from './diff.ts';
 import { doctor } from './doctor.ts';
-import { events } from './events.ts';
-import { feedCommands } from './feed.ts';
+import { ack, events } from './feed.ts';
 import { hooks } from './hooks.ts';
 import { hub } from './hub.ts';
 import { init } from './init/init.ts';
 import { key } from './key.ts';
-import { order } from './order.ts';
+import * as order from './order.ts';
 import { outbox } from './outbox.ts';
-import { product } from './product.ts';
+import * as product from './product.ts';
 import { push } from './push.ts';
 import { quarantine } from './quarantine.ts';
+import { received, replay } from './received.ts';
 import { run } from './run.ts';
 import { status } from './status.ts';
 import { stock } from './stock.ts';
-import { sync } from './sync.ts';
-import { webhook } from './webhook.ts';
+import * as sync from './sync.ts';
+import * as webhook from './webhook.ts';
 
-/** Commands, in the order in which the help lists them. */
-const COMMANDS: Record<string, MakeCommand> = {
-  run,
-  demo,
-  sandbox,
-  conform,
-  init,
-  config,
-  key,
-  status,
-  doctor,
-  auth,
-  sync,
-  diff,
-  order,
-  customer,
-  product,
-  stock,
-  catalog,
-  push,
-  outbox,
-  webhook,
-  callbacks,
-  feed: feedCommands,
-  hooks,
-  alarms,
-  quarantine,
-  events,
-  audit,
-  backup,
-  restore,
-  bundle,
+/** Commands by the headings of the help, in its order. */
+const COMMANDS: Readonly<Record<string, Record<string, MakeCommand>>> = {
+  'Everyday:': {
+    status,
+    order: group('List, show, explain or acknowledge orders', {
+      list: order.list,
+      show: order.show,
+      explain: order.explain,
+      ack,
+      events,
+      received,
+      replay,
+    }),
+    product: group('Show or change products; list those without a POS ID', {
+      list: product.list,
+      show: product.show,
+      set: product.set,
+    }),
+    stock,
+    push,
+    outbox,
+    sync: group('Fetch orders or the catalogue now; compare them with the platform', {
+      orders: sync.orders,
+      catalog: sync.catalog,
+      diff,
+    }),
+  },
+  'Set up:': {
+    init,
+    config: group('Check the configuration; test where alarms are sent', {
+      check: config.check,
+      'test-alarms': testAlarms,
+    }),
+    auth,
+    key,
+    webhook: group('Register and test the callback address; show recent callbacks', {
+      show: webhook.show,
+      set: webhook.set,
+      'rotate-secret': webhook.rotateSecret,
+      test: webhook.test,
+      log,
+    }),
+    hooks,
+    backup,
+    restore,
+  },
+  'Support:': { doctor, bundle, audit, quarantine, customer },
+  // Commands of a chain always run, but the help of a single store does not list them.
+  [OF_CHAIN]: { hub, branch },
+  'Developers:': { demo, sandbox, conform, run },
 };
-/** Commands of a chain. They always run, but the help of a single store does not list them. */
-const CHAIN_COMMANDS: Record<string, MakeCommand> = { hub, branch };
 
 /**
  * Makes the command line. If `words` name a command, it makes only that command, because making all of them takes a
@@ -77,22 +92,26 @@ const CHAIN_COMMANDS: Record<string, MakeCommand> = { hub, branch };
  */
 export function createProgram(cli: Cli, words: readonly string[] = []): Command {
   const program = new Command('tillsync')
-    .description("Keeps a shop's online orders, catalogue and stock in step with its point of sale")
-    .version(programVersion(), '--version', 'print the version')
-    .option('--config <file>', 'configuration file (else $TILLSYNC_CONFIG, else /etc/tillsync/config.toml)')
+    .usage('[options] <command>')
+    .description('Keep online orders, prices and stock in sync with your point of sale (POS)')
+    .version(programVersion(), '--version', 'Show the version')
+    .option(
+      '--config <file>',
+      'Configuration file (default: $TILLSYNC_CONFIG, then /etc/tillsync/config.toml)',
+    )
     .addHelpText(
       'after',
-      '\nExit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done in part,\n' +
-        '4 the platform asks for new tokens (tillsync auth set), 130 stopped by Ctrl-C.\n' +
-        '\nHelp of a command, with examples: tillsync COMMAND --help',
+      "\nRun 'tillsync <command> --help' for details and examples, 'tillsync help --all' for every command.\n" +
+        'Exit codes: 0 success, 1 error, 2 usage or configuration, 3 partly done, 4 new tokens needed, 130 interrupted',
     );
-  const all = Object.entries({ ...COMMANDS, ...CHAIN_COMMANDS });
+  const all = Object.entries(COMMANDS).flatMap(([heading, commands]) =>
+    Object.entries(commands).map(([name, make]) => ({ heading, name, make })),
+  );
   const typed = withoutGlobals(words);
   const [first] = typed;
-  const named = all.filter(([name]) => name === first);
-  for (const [name, make] of named.length > 0 ? named : all) {
-    const made = make(name, cli);
-    program.addCommand(Object.hasOwn(CHAIN_COMMANDS, name) ? made.helpGroup(OF_CHAIN) : made);
+  const named = all.filter(({ name }) => name === first);
+  for (const { heading, name, make } of named.length > 0 ? named : all) {
+    program.addCommand(make(name, cli).helpGroup(heading));
   }
   program.hook('preAction', (_program, command) => {
     const { config } = command.optsWithGlobals<CommonOptions>();
@@ -101,7 +120,7 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
     const inDemo = () => ({ ...find(), needsSudo: false, configFile: null, unit: null, runs: 'demo' });
     setInstallation(first === 'demo' ? inDemo : find, typed);
   });
-  prepare(program, cli, shownAt(program, cli));
+  prepare(program, cli, shownAt(program, cli, words));
   return program;
 }
 
@@ -113,19 +132,18 @@ function withoutGlobals(words: readonly string[]): string[] {
 }
 
 /** Returns how a help is made, which shows what only a chain needs if the configuration has a hub or a branch. */
-function shownAt(program: Command, { env }: Cli): Partial<Help> {
+function shownAt(program: Command, { env }: Cli, words: readonly string[]): Partial<Help> {
   // The configuration is read only when a help is shown, because `--config` is known then.
   let isChain: boolean | undefined;
   const isShown = (heading: string | undefined) => {
-    if (heading !== OF_CHAIN) return true;
+    if (heading !== OF_CHAIN || words.includes('--all')) return true;
     isChain ??= isOfChain(program.opts<CommonOptions>().config, env);
     return isChain;
   };
   const whole = new Help();
   return {
-    showGlobalOptions: true,
     visibleCommands: (command) =>
-      whole.visibleCommands(command).filter((inner) => isShown(inner.helpGroup())),
+      whole.visibleCommands(command).filter((inner) => isShown(inner.helpGroup()) && inner.name() !== 'help'),
     visibleOptions: (command) =>
       whole.visibleOptions(command).filter(({ helpGroupHeading }) => isShown(helpGroupHeading)),
   };
@@ -134,6 +152,7 @@ function shownAt(program: Command, { env }: Cli): Partial<Help> {
 /** Applies settings to a command and its subcommands. Commander does not pass them on to commands made by `new`. */
 function prepare(command: Command, cli: Cli, help: Partial<Help>): void {
   command
+    .helpOption('-h, --help', 'Show help')
     .exitOverride()
     .configureHelp(help)
     .configureOutput({
@@ -143,6 +162,7 @@ function prepare(command: Command, cli: Cli, help: Partial<Help>): void {
       getErrHelpWidth: () => cli.stderr.columns ?? 100,
     })
     .showHelpAfterError('Help, with examples: add --help');
+  if (command.parent !== null) command.addHelpText('after', '\nGlobal option: --config <file>');
   for (const inner of command.commands) prepare(inner, cli, help);
 }
 

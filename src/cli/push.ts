@@ -76,11 +76,11 @@ function unreadable(file: string, error: unknown): unknown {
 type Kind = 'stock' | 'product';
 
 const INPUT_OPTIONS = {
-  '--format <format>': choice("else by the file's extension or first character", FORMATS),
-  '--decimal <sign>': choice<DecimalSign>(
-    'of CSV: which sign of its numbers is the decimal one; the other may group thousands',
-    ['point', 'comma'],
-  ),
+  '--format <format>': choice('Format of the file (default: from its extension or first character)', FORMATS),
+  '--decimal <sign>': choice<DecimalSign>('Decimal sign of CSV numbers; the other may group thousands', [
+    'point',
+    'comma',
+  ]),
   '--dry-run': 'only show what would be sent, and why',
   '--wait': 'stay until each change is settled; where no daemon runs, send them',
 };
@@ -88,10 +88,10 @@ const INPUT_OPTIONS = {
 const INVENTORY_OPTIONS = {
   '--full':
     'the file counts everything: only what differs from the mirror or from your last count is handed over',
-  '--missing <what>': choice(
-    'with --full: known stocks that the file does not name keep their quantity and stay on sale, or go to zero (default: keep)',
-    ['keep', 'zero'],
-  ),
+  '--missing <what>': choice('With --full: keep or zero stock not in the file (default: keep)', [
+    'keep',
+    'zero',
+  ]),
   '--rows <rule>': choice<'sum'>('Add up several rows of one article (default: reject them)', ['sum']),
   '--branch <id>': 'the branch of every line that names none, and with --full the one it counts',
   '--counted-at <time>': 'Time of the count, for lines without one (example: 2026-11-28T09:55:00-03:00)',
@@ -463,7 +463,7 @@ function previewResult(
 const FILE = ['<file>', 'CSV with a header line, a JSON array, or NDJSON; - is standard input'] as const;
 
 const stock = command({
-  description: 'Hand over the stock quantities of a file, each item checked by itself',
+  description: 'Send stock quantities from a file',
   examples: [
     'push stock counts.csv --wait',
     'push stock inventory.csv --full --missing zero --branch B1 --dry-run',
@@ -478,11 +478,11 @@ const stock = command({
 });
 
 const products = command({
-  description: 'Hand over the product changes of a file, each item checked by itself',
+  description: 'Send product changes from a file',
   examples: ['push products prices.csv --wait', 'push products - --dry-run < changes.json'],
   argument: FILE,
   options: INPUT_OPTIONS,
   run: (call) => pushFile(call, 'product'),
 });
 
-export const push = group('Hand over many changes from a file', { stock, products });
+export const push = group('Send stock or prices from a file', { stock, products });

@@ -5,15 +5,15 @@ import { removeFromQuarantine } from '../orders/receiving/quarantine.ts';
 import { type RetryReport, retryQuarantined } from '../orders/receiving/replay.ts';
 import { EXIT, printable } from './cli.ts';
 import { type Call, command, group, LIMIT, withReaders, withServices } from './command.ts';
-import { PAYLOAD, receivedResult } from './events.ts';
 import { instant, wholeNumber } from './options.ts';
+import { PAYLOAD, receivedResult } from './received.ts';
 import { table, when, whenIn } from './table.ts';
 
 const list = command({
-  description: 'List what came in and could not be read, the newest first',
+  description: 'List unreadable data, newest first',
   examples: ['quarantine list', 'quarantine list --limit 100 --json'],
   options: {
-    '--since <time>': 'received on this day or since this time, such as 2026-03-01T18:30',
+    '--since <time>': 'Received from this day or time (example: 2026-03-01T18:30)',
     '--limit <n>': LIMIT,
   },
   run: (call) =>
@@ -53,9 +53,9 @@ function idOrAll({ options, argument }: Call<{ all?: boolean | undefined }, stri
 }
 
 const show = command({
-  description: 'Show an entry of the quarantine with what was received',
+  description: 'Show an entry and its data',
   examples: ['quarantine show 12', 'quarantine show 12 --payload > received.json'],
-  argument: ['<id>', 'as in `quarantine list`'],
+  argument: ['<id>', 'ID as in `quarantine list`'],
   options: { '--payload': PAYLOAD },
   async run(call) {
     const id = ID(call.argument);
@@ -83,10 +83,10 @@ function noSuchEntry(id: number): TillsyncError {
 const ALL_MAX = 10_000;
 
 const retry = command({
-  description: 'Read entries again, and mirror the orders that can be read now',
+  description: 'Read entries again and store the orders that are readable now',
   examples: ['quarantine retry 12', 'quarantine retry --all'],
-  argument: ['[id]', 'as in `quarantine list`'],
-  options: { '--all': 'every entry' },
+  argument: ['[id]', 'ID as in `quarantine list`'],
+  options: { '--all': 'Every entry' },
   async run(call) {
     const { cli, options } = call;
     const id = idOrAll(call);
@@ -137,24 +137,24 @@ function entryText(quarantineId: number, { kept, overtaken, unreadable }: RetryR
   return printable(`${quarantineId}: ${parts.join(', ') || 'holds no orders'}`);
 }
 
-const drop = command({
-  description: 'Delete entries that nobody needs any more',
-  examples: ['quarantine drop 12', 'quarantine drop --all'],
-  argument: ['[id]', 'as in `quarantine list`'],
-  options: { '--all': 'every entry' },
-  more: '\nTry `quarantine retry` first: it mirrors the orders that can be read by now. A record that no poll can read comes\nback while the platform lists it: name its fields in [orders.fields].',
+const remove = command({
+  description: 'Delete entries that are no longer needed',
+  examples: ['quarantine delete 12', 'quarantine delete --all'],
+  argument: ['[id]', 'ID as in `quarantine list`'],
+  options: { '--all': 'Every entry' },
+  more: '\nRun `quarantine retry` first: it stores the orders that are readable now. A record that no poll can read returns while\nthe platform lists it. Name its fields in [orders.fields].',
   async run(call) {
     const id = idOrAll(call);
     return withServices(call, async ({ services: { mirror, stores }, config }) => {
       const all = mirror.quarantine.list(ALL_MAX);
       const asked = id === undefined ? all : all.filter(({ quarantineId }) => quarantineId === id);
       if (id !== undefined && asked.length === 0) throw noSuchEntry(id);
-      const dropped = await stores.write(({ db, audit }) =>
+      const deleted = await stores.write(({ db, audit }) =>
         asked.filter(({ quarantineId, source, receivedAt }) => {
           const isRemoved = removeFromQuarantine(db, quarantineId);
           const auditEvent = {
             who: call.cli.who,
-            action: 'quarantine.drop',
+            action: 'quarantine.delete',
             subject: `entry ${quarantineId}`,
             detail: `from the ${source}, received ${receivedAt}`,
           } as const;
@@ -162,17 +162,22 @@ const drop = command({
           return isRemoved;
         }),
       );
-      if (dropped.length === 0) return { json: { dropped }, above: 'Nothing is in quarantine.\n' };
-      const again = dropped.some(({ source }) => source === 'poll')
+      if (deleted.length === 0) return { json: { deleted }, above: 'Nothing is in quarantine.\n' };
+      const again = deleted.some(({ source }) => source === 'poll')
         ? 'What a poll could not read comes back while the platform lists it: name its fields in [orders.fields].\n'
         : '';
       return {
-        json: { dropped },
-        text: entryTable(dropped, config.orders.timezone),
-        below: `${counted(dropped.length, 'entry', 'entries')} dropped.\n${again}`,
+        json: { deleted },
+        text: entryTable(deleted, config.orders.timezone),
+        below: `${counted(deleted.length, 'entry', 'entries')} deleted.\n${again}`,
       };
     });
   },
 });
 
-export const quarantine = group('Look at what could not be read', { list, show, retry, drop });
+export const quarantine = group('Inspect, retry or delete data that could not be read', {
+  list,
+  show,
+  retry,
+  delete: remove,
+});

@@ -17,7 +17,7 @@ const INBOX_WITHIN_MS = 20_000;
 const INBOX_LOOK_MS = 20;
 
 export const run = command({
-  description: 'Run tillsync in the foreground until it is asked to end',
+  description: 'Run in the foreground (used by the service)',
   examples: ['run', 'run --config /etc/tillsync/second-shop.toml'],
   json: false,
   async run(call) {

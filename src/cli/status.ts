@@ -16,9 +16,9 @@ const WATCH_EVERY_MS = 2000;
 const CLEAR_SCREEN = '\u001b[H\u001b[2J';
 
 export const status = command({
-  description: 'Tell how fresh the data is, what is wrong and what is waited for',
+  description: 'Show how current the data is and what needs attention',
   examples: ['status', 'status --watch', 'status --json'],
-  options: { '--watch': 'show it anew every two seconds until Ctrl-C' },
+  options: { '--watch': 'Refresh every 2 seconds' },
   async run(call) {
     const { cli, options } = call;
     const { clock, signal, stdout } = cli;

@@ -23,19 +23,19 @@ import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
 import { table } from './table.ts';
 
 const set = command({
-  description: 'Hand over the quantity of one product in one branch',
+  description: 'Set the quantity of a product in a branch',
   examples: [
     'stock set --external-id A-1001 --qty 5 --wait',
     'stock set --sku 1001 --branch B1 --qty 0 --show false',
   ],
   options: {
-    '--external-id <id>': 'integration id of the product',
-    '--sku <sku>': 'sku of the product',
-    '--qty <number>': mandatory('quantity as counted, such as 5 or 2.5'),
-    '--show <true|false>': 'stock visibility in the branch; left as it is without it',
-    '--branch <id>': 'the configured branch, by either of its ids, where the product is in several',
-    '--subsidiary-id <id>': 'the branch by its subsidiary_id, configured or not',
-    '--subsidiary-external-id <id>': 'the branch by its external id',
+    '--external-id <id>': "The product's POS ID",
+    '--sku <sku>': "The product's SKU",
+    '--qty <number>': mandatory('Counted quantity (example: 5 or 2.5)'),
+    '--show <true|false>': 'Visibility in the branch (default: unchanged)',
+    '--branch <id>': 'Branch, if several have the product (either ID)',
+    '--subsidiary-id <id>': 'Branch by its subsidiary_id, configured or not',
+    '--subsidiary-external-id <id>': 'Branch by its external ID',
     '--counted-at <time>': 'Time of the count, if not now (example: 2026-11-28T09:55:00-03:00)',
     '--wait': SETTLE,
   },
@@ -68,21 +68,17 @@ async function configuredBranch(call: Call, name: string): Promise<Branch> {
 }
 
 const safety = command({
-  description:
-    'Show or set what is kept back of stocks, so that the last ones in the shop are not sold online too',
+  description: 'Show or set safety stock, which is never offered online',
   examples: [
     'stock safety',
     'stock safety 1001 3',
     'stock safety 1001 2.5 --branch B1',
     'stock safety 1001 --remove',
   ],
-  argument: [
-    '[sku-and-quantity...]',
-    'a sku, and how many of it are never offered; without a quantity, what is kept back',
-  ],
+  argument: ['[sku-and-quantity...]', 'SKU and units never to offer; without units, show the setting'],
   options: {
-    '--branch <id>': 'the sku in this configured branch only, by either of its ids',
-    '--remove': 'forget what was set for the sku: what the configuration says holds again',
+    '--branch <id>': 'Only in this branch (either ID)',
+    '--remove': "Remove the SKU's setting, so that the configuration applies again",
   },
   async run(call) {
     const { options, argument } = call;
@@ -113,19 +109,19 @@ const safety = command({
 });
 
 const forget = command({
-  description: 'Forget the last counts of stocks, so that what the platform has of them stands',
+  description: "Delete old POS counts, so the platform's stock stays",
   examples: [
     'stock forget --all-differing --dry-run',
     'stock forget --all-differing --branch B1',
     'stock forget --sku 1001',
   ],
   options: {
-    '--sku <sku>': 'the counts of this sku',
-    '--all-differing': 'the counts of which the platform has another number, as `diff stock` lists them',
-    '--branch <id>': 'in this configured branch only, by either of its ids',
-    '--dry-run': 'show what would be forgotten, and do nothing',
+    '--sku <sku>': 'Counts of this SKU',
+    '--all-differing': 'All counts that differ from the platform, as in `sync diff stock`',
+    '--branch <id>': 'Only in this branch (either ID)',
+    '--dry-run': 'Show what would be deleted; delete nothing',
   },
-  more: '\nFor what the POS counts no more. Nothing is sent, and the next count is obeyed as ever.\nExit code 3 when a count was left alone, since it is on its way to the platform.',
+  more: '\nUse it for products that the POS no longer counts. Nothing is sent, and the next count applies as usual.\nExit code 3 if a count was left because it is being sent.',
   async run(call) {
     const { sku, allDiffering, branch: name, dryRun } = call.options;
     if ((sku === undefined) === (allDiffering !== true)) {
@@ -151,7 +147,7 @@ const forget = command({
           'not-found',
           `${none}${name === undefined ? '' : ` in branch ${name}`}. Nothing was changed.`,
           {
-            hint: 'See where the two sides differ with: {tillsync} diff stock',
+            hint: 'See where the two sides differ with: {tillsync} sync diff stock',
           },
         );
       }
@@ -161,11 +157,10 @@ const forget = command({
 });
 
 const explain = command({
-  description:
-    'Tell what happened to a stock: counts, orders, what was sent, and why it has the quantity it has',
+  description: 'Explain why a stock has its quantity',
   examples: ['stock explain 1001', 'stock explain 1001 --branch B1 --json'],
-  argument: ['<sku>', 'sku of the product'],
-  options: { '--branch <id>': 'in this configured branch only, by either of its ids' },
+  argument: ['<sku>', "The product's SKU"],
+  options: { '--branch <id>': 'Only in this branch (either ID)' },
   async run(call) {
     const { argument: sku, options } = call;
     const branch = options.branch === undefined ? undefined : await configuredBranch(call, options.branch);
@@ -294,7 +289,7 @@ function changedSafety(
           'not-found',
           `The mirror has no product with sku ${sku}. Nothing was changed.`,
           {
-            hint: 'Read the catalogue, if the product is new: {tillsync} sync products',
+            hint: 'Read the catalogue, if the product is new: {tillsync} sync catalog',
           },
         );
       }
@@ -334,4 +329,4 @@ function offeredText(stocks: readonly ReturnType<typeof offered>[]): string {
   return table(stocks, columns, ['COUNTED', 'SOLD SINCE', 'KEPT BACK', 'OFFERED']);
 }
 
-export const stock = group('Change stock, and tell why it is as it is', { set, explain, safety, forget });
+export const stock = group('Set or explain stock; manage safety stock', { set, explain, safety, forget });

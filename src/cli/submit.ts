@@ -138,7 +138,7 @@ async function settled(
 }
 
 /** Description of `--wait` for a command that submits one change. */
-export const SETTLE = 'stay until it is settled; where no daemon runs, send it';
+export const SETTLE = 'Wait until every change is settled; without a running service, send them';
 
 /**
  * Returns a typed number. Ambiguous text, and text that is no number, stays text, so that the later check reports it.

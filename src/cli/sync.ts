@@ -5,18 +5,18 @@ import { sweepNow } from '../catalog/sweep.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
 import { unreadListsText } from '../orders/receiving/order-poll.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, group, WAIT, withPlatform } from './command.ts';
+import { command, WAIT, withPlatform } from './command.ts';
 import { productSteps } from './diff.ts';
 import { notNow, windowOf } from './options.ts';
 
-const orders = command({
-  description: 'Poll the orders now and mirror them',
+export const orders = command({
+  description: 'Fetch orders now',
   examples: ['sync orders', 'sync orders --from 2026-03-01 --to 2026-03-07', 'sync orders --wide --json'],
   options: {
     '--no-wait': WAIT,
-    '--from <day>': 'first day to ask for, YYYY-MM-DD in the calendar of the company',
-    '--to <day>': 'last day to ask for; without it the first day',
-    '--wide': 'reach back to the oldest open order; days before orders.wide_days take two minutes each',
+    '--from <day>': "First day, YYYY-MM-DD in the company's time zone",
+    '--to <day>': 'Last day (default: the first day)',
+    '--wide': 'Go back to the oldest open order; days before orders.wide_days take two minutes each',
   },
   async run(context) {
     const { from, to, wide, wait } = context.options;
@@ -77,12 +77,12 @@ function unreadableLine(count: number): string {
   return `${count} could not be read and are kept: ${typedWords().tillsync} quarantine list`;
 }
 
-const products = command({
-  description: 'Read the catalogue now and mirror it',
-  examples: ['sync products', 'sync products --branch B1 --json'],
+export const catalog = command({
+  description: 'Fetch the catalogue now',
+  examples: ['sync catalog', 'sync catalog --branch B1 --json'],
   options: {
     '--no-wait': WAIT,
-    '--branch <id>': 'only this branch, by its subsidiary_id or external_id; else every one',
+    '--branch <id>': 'Only this branch (either ID; default: all)',
   },
   run: (context) =>
     withPlatform(context, async ({ services, progress, call }) => {
@@ -125,5 +125,3 @@ function productsText(report: SweepReport): string {
   if (unreadable > 0) lines.push(unreadableLine(unreadable));
   return `${lines.map(printable).join('\n')}\n`;
 }
-
-export const sync = group('Ask the platform now', { orders, products });

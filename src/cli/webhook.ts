@@ -3,7 +3,7 @@ import { formatCommands, sameCommandWithSudo, TillsyncError, whenFree } from '..
 import type { WebhookState } from '../platform/schemas.ts';
 import { CALLBACKS_OFF, type WebhookMemory, WITHOUT_SECRET } from '../platform/webhook-registration.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, group, withPlatform } from './command.ts';
+import { command, withPlatform } from './command.ts';
 import { fields } from './table.ts';
 
 /** Returns the webhook configuration as text for a person. */
@@ -20,8 +20,8 @@ function yesNo(value: boolean | null): string | null {
   return value === null ? null : value ? 'yes' : 'no';
 }
 
-const show = command({
-  description: 'Show the webhook as the platform has it',
+export const show = command({
+  description: 'Show the webhook registered at the platform',
   examples: ['webhook show', 'webhook show --json'],
   run: (context) =>
     withPlatform(context, async ({ services, config, progress, call }) => {
@@ -60,7 +60,7 @@ function adviceFor(
     .join('');
 }
 
-const set = command({
+export const set = command({
   description: "Create or replace the company's webhook",
   examples: ['webhook set', 'webhook set --url https://shop.example.com/webhook', 'webhook set --off'],
   options: {
@@ -132,8 +132,8 @@ function addressOf(url: string | undefined, { webhook }: Config): string {
   return callbackUrl;
 }
 
-const rotateSecret = command({
-  description: 'Give the platform a new secret; none in between is refused',
+export const rotateSecret = command({
+  description: 'Replace the secret at the platform without losing callbacks',
   examples: ['webhook rotate-secret'],
   run: (context) =>
     withPlatform(context, async ({ services, progress, note, unseen, call }) => {
@@ -146,8 +146,8 @@ const rotateSecret = command({
     }),
 });
 
-const test = command({
-  description: 'Try the receiver here and at its public address, without leaving a trace',
+export const test = command({
+  description: 'Test the callback receiver, locally and at its public address',
   examples: ['webhook test'],
   run: (context) =>
     withPlatform(context, async ({ services, config, progress }) => {
@@ -179,11 +179,4 @@ const test = command({
         exit: ok ? EXIT.done : EXIT.failed,
       };
     }),
-});
-
-export const webhook = group('Look after the webhook at the platform', {
-  show,
-  set,
-  'rotate-secret': rotateSecret,
-  test,
 });

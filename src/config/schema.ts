@@ -309,7 +309,7 @@ export const FILE = z.object({
       payloadsMs: key(
         value.keepFor,
         '30d',
-        'Earlier notifications, which tillsync events replay can read again.',
+        'Earlier notifications, which tillsync order replay can read again.',
       ),
       ordersMs: key(
         value.keepFor,
@@ -325,7 +325,7 @@ export const FILE = z.object({
       personalDataMs: key(
         value.keepFor,
         '0d',
-        'Names, phones, addresses, e-mails and comments, since the end of their order, such as "60d"; the order itself stays, and nothing unread is kept for longer. `tillsync order forget ORDER` does it at once.',
+        'Names, phones, addresses, e-mails and comments, since the end of their order, such as "60d"; the order itself stays, and nothing unread is kept for longer. `tillsync customer forget --order ORDER` does it at once.',
       ),
       maxBytes: key(
         value.byteSize(16 * MIB, 1024 ** 4),
@@ -374,7 +374,7 @@ export const FILE = z.object({
     ),
   }),
   alarms: section(
-    'Who is told when something needs a person: orders stop, tokens are refused, changes are refused, the disk fills. Each alarm once, and once more when it is over. Try it with: tillsync alarms test',
+    'Who is told when something needs a person: orders stop, tokens are refused, changes are refused, the disk fills. Each alarm once, and once more when it is over. Try it with: tillsync config test-alarms',
     {
       command: key(
         value.commandLine,

@@ -75,7 +75,7 @@ function forPeople(text: string, { language, timeZone, nowMs }: ReportContext): 
   return localTimes(reasonIn(language, text), timeZone, nowMs);
 }
 
-/** Returns the report that `tillsync alarms test` sends. */
+/** Returns the report that `tillsync config test-alarms` sends. */
 export function testReport(context: ReportContext): AlarmReport {
   const message = reasonIn(context.language, 'This is a test: alarms of tillsync arrive here.');
   return complete(
@@ -179,7 +179,7 @@ function commandFailed({ what, said, cause }: ProgramEnd): TillsyncError {
   return new TillsyncError('internal', `The alarm command ${what}.${words}`, {
     cause,
     retryable: true,
-    hint: 'Check alarms.command with: {tillsync} alarms test',
+    hint: 'Check alarms.command with: {tillsync} config test-alarms',
   });
 }
 
@@ -211,6 +211,6 @@ export function urlReceiver(url: string, token: string | undefined, timeoutMs: n
 function urlFailed(what: string): TillsyncError {
   return new TillsyncError('internal', `The alarm was not taken: ${what}.`, {
     retryable: true,
-    hint: 'Check alarms.url and the alarm-token with: {tillsync} alarms test',
+    hint: 'Check alarms.url and the alarm-token with: {tillsync} config test-alarms',
   });
 }

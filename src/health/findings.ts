@@ -221,7 +221,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'orders.booked',
     message: "The POS hasn't acknowledged some orders.",
     remedy:
-      'Check that the POS is running: the orders may not be in preparation. If you took one by hand, run: {tillsync} feed ack NUMBER',
+      'Check that the POS is running: the orders may not be in preparation. If you took one by hand, run: {tillsync} order ack NUMBER',
   },
   'pos.silent': {
     level: 'amber',
@@ -346,7 +346,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'webhook.arriving',
     message:
       "tillsync rejects the platform's callbacks. Orders arrive only by polling, up to two minutes late.",
-    remedy: 'To see the rejected callbacks and why, run: {tillsync} callbacks tail',
+    remedy: 'To see the rejected callbacks and why, run: {tillsync} webhook log',
   },
   'webhook.external-pos': {
     level: 'amber',
@@ -413,14 +413,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'stock.differs',
     message: "The platform's stock differs from the POS counts.",
     remedy:
-      'Count these products again in the POS, or correct them in the company panel. To list them, run: {tillsync} diff stock',
+      'Count these products again in the POS, or correct them in the company panel. To list them, run: {tillsync} sync diff stock',
   },
   'alarms.untold': {
     level: 'amber',
     look: ({ untold }) => noted(untold().join(' ')),
     check: 'alarms',
     message: "An alarm couldn't be sent to all its receivers.",
-    remedy: 'To test all alarm receivers, run: {tillsync} alarms test',
+    remedy: 'To test all alarm receivers, run: {tillsync} config test-alarms',
   },
   'hooks.lagging': {
     level: 'amber',
@@ -436,7 +436,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'alarms',
     message: 'A program uses a wrong API key and gets no data.',
     remedy:
-      "To see the right key, run: {tillsync} key --show. If you don't recognise the program, find out what it is.",
+      "To see the right key, run: {tillsync} key show. If you don't recognise the program, find out what it is.",
   },
   'catalog.incomplete': {
     level: 'amber',
@@ -445,7 +445,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     flow: 'catalog.sweep',
     check: 'catalog',
     message: 'tillsync could read only part of the catalogue.',
-    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} sync products',
+    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} sync catalog',
   },
   'catalog.shrunk': {
     level: 'amber',
@@ -469,7 +469,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'catalog.mapped',
     message: 'Products without a POS ID are on sale.',
     remedy:
-      "Set their IDs in the company panel; otherwise the POS can't recognise them in an order. To list them, run: {tillsync} catalog unmapped",
+      "Set their IDs in the company panel; otherwise the POS can't recognise them in an order. To list them, run: {tillsync} product list --unmapped",
   },
   'storage.filesystem': {
     level: 'amber',
@@ -544,7 +544,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'quarantine',
     message: 'Unreadable messages in quarantine: {count}.',
     remedy:
-      'To see them, run: {tillsync} quarantine list. To delete one that is no longer needed, run: {tillsync} quarantine drop ID',
+      'To see them, run: {tillsync} quarantine list. To delete one that is no longer needed, run: {tillsync} quarantine delete ID',
   },
   'auth.expiring': {
     level: 'amber',
@@ -631,6 +631,6 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     sent: 'never',
     check: 'catalog',
     message: 'The last attempt to read the catalogue failed.',
-    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} sync products',
+    remedy: 'tillsync retries automatically. If the problem continues, run: {tillsync} sync catalog',
   },
 };

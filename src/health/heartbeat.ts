@@ -62,7 +62,7 @@ export async function sendHeartbeat(
     const why = ok ? `${sender.host} does not know it` : what;
     throw new TillsyncError('internal', `The heartbeat was not taken: ${why}.`, {
       retryable: true,
-      hint: 'Check alarms.heartbeat_url or the secret heartbeat-url with: {tillsync} alarms test',
+      hint: 'Check alarms.heartbeat_url or the secret heartbeat-url with: {tillsync} config test-alarms',
     });
   } finally {
     sender.close();

@@ -15,7 +15,7 @@ export const HUB_FINDINGS: Record<Extract<FindingCode, `hub.${string}`>, Finding
     check: 'hub',
     message: "Some branches couldn't apply all data from the hub. The data is saved at the branch.",
     remedy:
-      'At each branch shown in the details, run: {tillsync} quarantine list. To delete an entry that is no longer needed, run: {tillsync} quarantine drop ID',
+      'At each branch shown in the details, run: {tillsync} quarantine list. To delete an entry that is no longer needed, run: {tillsync} quarantine delete ID',
   },
   'hub.certificate': {
     level: 'amber',

@@ -100,7 +100,7 @@ function keyActions({ api, store, watch }: Around) {
   let waiting: (() => void) | undefined;
   const show = (fault: 'key.wrong' | 'key.no-screen' | 'key.missing' | null, isChecking = false) => {
     const { status } = store.state;
-    const command = status ? `${status.commands.tillsync} key --show` : api.keyCommand;
+    const command = status ? `${status.commands.tillsync} key show` : api.keyCommand;
     store.set({ dialog: { kind: 'key', fault, isChecking, command } });
   };
   const forget = () => {

@@ -101,7 +101,7 @@ describe('with a key', () => {
     setInstallation(() => ({ program: 'tillsync', needsSudo: true, storage, configFile, unit: null }));
     onTestFinished(() => setInstallation());
     const { call } = await open({ apiKey: KEY });
-    const command = `\`sudo tillsync --config ${configFile} key --show\``;
+    const command = `\`sudo tillsync --config ${configFile} key show\``;
     expect((await call('/v1/status')).body.error.hint).toContain(command);
     expect((await call('/v1/status', { headers: { 'x-api-key': 'x' } })).body.error.hint).toContain(command);
   });

@@ -39,9 +39,9 @@ async function stored() {
 test.each([
   ['sync orders'],
   ['sync orders --wide'],
-  ['sync products'],
-  ['sync products --branch B1'],
-  ['diff'],
+  ['sync catalog'],
+  ['sync catalog --branch B1'],
+  ['sync diff'],
   ['product show --sku 1001 --live'],
   ['auth set'],
   ['auth set --untried'],

@@ -13,7 +13,7 @@ let at: ReturnType<typeof commandsAt>;
 beforeAll(async () => {
   place = await openWorkplace(47);
   at = commandsAt(place, ANA);
-  expect((await at.run(['sync', 'products'])).code).toBe(0);
+  expect((await at.run(['sync', 'catalog'])).code).toBe(0);
 });
 afterAll(() => place.close());
 
@@ -77,7 +77,7 @@ describe('what operators did', () => {
   });
 
   test('acknowledgements by command, tokens, webhook and wide polls', async () => {
-    await at.run(['feed', 'ack', 'ord-1', 'ord-2']);
+    await at.run(['order', 'ack', 'ord-1', 'ord-2']);
     const { refreshToken } = place.sandbox.issueTokens();
     expect((await at.run(['auth', 'set'], refreshToken)).code).toBe(0);
     expect((await at.run(['webhook', 'set', '--url', 'https://shop.example/in?key=hidden'])).code).toBe(0);

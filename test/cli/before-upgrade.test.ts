@@ -44,7 +44,7 @@ async function upgradedStore() {
   await later.save([{ kind: 'order', observation: observation('poll', sampleNotification(3)) }]);
   await later.close();
   const commands = commandsAt({ env: { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: config } });
-  expect((await commands.run(['feed', 'ack', idOf(paths.mirror, 2)])).code).toBe(0);
+  expect((await commands.run(['order', 'ack', idOf(paths.mirror, 2)])).code).toBe(0);
   expect((await commands.run(STOCK_SET)).code).toBe(0);
   return { storage, paths, ...commands };
 }
@@ -126,7 +126,7 @@ it('restore of a backup waits for a program that keeps the mirror locked, and ta
   const { storage, paths, run, json } = await upgradedStore();
   const backup = path.join(storage, '../backup.tar.gz');
   expect((await run(['backup', backup])).code).toBe(0);
-  expect((await run(['feed', 'ack', idOf(paths.mirror, 3)])).code).toBe(0);
+  expect((await run(['order', 'ack', idOf(paths.mirror, 3)])).code).toBe(0);
   await lockForAMoment(paths.mirror);
   const { code, document } = await json(['restore', backup]);
   expect(code).toBe(0);

@@ -248,17 +248,19 @@ describe('orders', () => {
     expect((await json(['quarantine', 'retry', '99'])).code).toBe(1);
 
     const [left] = (await json(['quarantine', 'list'])).document.quarantine;
-    expect((await json(['quarantine', 'drop'])).code).toBe(2);
-    expect((await json(['quarantine', 'drop', '99'])).code).toBe(1);
-    expect((await json(['quarantine', 'drop', String(left.quarantineId)])).document.dropped).toEqual([left]);
+    expect((await json(['quarantine', 'delete'])).code).toBe(2);
+    expect((await json(['quarantine', 'delete', '99'])).code).toBe(1);
+    expect((await json(['quarantine', 'delete', String(left.quarantineId)])).document.deleted).toEqual([
+      left,
+    ]);
     expect((await json(['quarantine', 'list'])).document.quarantine).toEqual([]);
-    expect(await invoke(['quarantine', 'drop', '--all'], { env })).toMatchObject({
+    expect(await invoke(['quarantine', 'delete', '--all'], { env })).toMatchObject({
       code: 0,
       stderr: 'Nothing is in quarantine.\n',
     });
     const [noted] = (await json(['audit'])).document.audit;
     expect(noted).toMatchObject({
-      action: 'quarantine.drop',
+      action: 'quarantine.delete',
       subject: `entry ${left.quarantineId}`,
       detail: expect.stringMatching(/^from the webhook, received 20/),
     });
@@ -402,10 +404,10 @@ test('with --no-wait a command that would have to wait for its turn ends at once
   expect(code).toBe(1);
   expect(stderr).toMatch(/Nothing was asked: next order poll allowed in \d[\dhms ]*\./);
   expect(sandbox.control.calls('order.all')).toHaveLength(calls);
-  const { document } = await json(['diff', 'orders', '--no-wait'], tokens);
+  const { document } = await json(['sync', 'diff', 'orders', '--no-wait'], tokens);
   expect(document.error).toMatchObject({ code: 'rate-limited', retryAfterMs: expect.any(Number) });
   const branches = { ...tokens, TILLSYNC_BRANCHES: '[{"subsidiary_id":"sub-1"}]' };
-  const all = await invoke(['diff', '--no-wait'], { env: branches });
+  const all = await invoke(['sync', 'diff', '--no-wait'], { env: branches });
   expect([all.code, all.stdout]).toEqual([1, expect.stringMatching(/^0 counted stocks: .*\n\d+ products: /)]);
   expect(all.stderr).toMatch(/^orders are compared last: next order poll allowed in \d[\dhms ]*\n/);
   expect(all.stderr).toMatch(/Nothing was asked: next order poll allowed in \d[\dhms ]*\./);

@@ -17,9 +17,9 @@ afterAll(async () => {
   await place.close();
 });
 
-describe('sync products', () => {
+describe('sync catalog', () => {
   test('reads every branch, also when two begin at once', async () => {
-    const [one, two] = await Promise.all([at.run(['sync', 'products']), at.json(['sync', 'products'])]);
+    const [one, two] = await Promise.all([at.run(['sync', 'catalog']), at.json(['sync', 'catalog'])]);
     expect(one.code).toBe(0);
     expect(one.stdout).toMatch(/^sub-1: 60 products on 1 page, \d+ new or changed\.\nB2: 60 products/);
     expect(two).toMatchObject({ code: 0, document: { branches: [{ products: 60 }, { products: 60 }] } });
@@ -30,7 +30,7 @@ describe('sync products', () => {
     const state = openState({ path: path.join(place.storage, 'state.db'), clock: systemClock });
     const before = place.sandbox.control.calls('product.list').length;
     const fence = state.leases.acquire('catalog.sweep', 60_000);
-    const waiting = await invoke(['sync', 'products'], {
+    const waiting = await invoke(['sync', 'catalog'], {
       env: place.env,
       signalWhen: { text: 'another process is reading the catalogue', signal: 'SIGINT' },
     });
@@ -41,9 +41,9 @@ describe('sync products', () => {
   });
 
   test('reads one branch by either id, and no other', async () => {
-    const { document } = await at.json(['sync', 'products', '--branch', 'B2']);
+    const { document } = await at.json(['sync', 'catalog', '--branch', 'B2']);
     expect(document.branches).toMatchObject([{ branch: { externalId: 'B2' }, written: 0, vanished: 0 }]);
-    const unknown = await at.run(['sync', 'products', '--branch', 'B9']);
+    const unknown = await at.run(['sync', 'catalog', '--branch', 'B9']);
     expect(unknown).toMatchObject({ code: 2, stdout: '' });
     expect(unknown.stderr).toContain('Configured are: sub-1, B2.');
   });
@@ -88,8 +88,8 @@ describe('diff', () => {
   test('says that nothing differs, with 0', async () => {
     const order = place.sandbox.control.createOrder();
     expect((await at.run(['sync', 'orders'])).code).toBe(0);
-    await at.run(['sync', 'products']);
-    const { code, document, stderr } = await at.json(['diff']);
+    await at.run(['sync', 'catalog']);
+    const { code, document, stderr } = await at.json(['sync', 'diff']);
     expect({ code, document }).toMatchObject({
       code: 0,
       document: {
@@ -113,7 +113,7 @@ describe('diff', () => {
     const children = third.children.slice(0, 1).map((each) => ({ ...each, sku: 9001, integrations: [] }));
     control.putProduct({ ...third, id: 'brand-new', name: 'Brand new', children });
     for (const round of ['first', 'second']) {
-      const { code, document } = await at.json(['diff', 'products']);
+      const { code, document } = await at.json(['sync', 'diff', 'products']);
       expect({ round, code }).toEqual({ round, code: 1 });
       const found = document.products.differences.map((each: Record<string, unknown>) =>
         [each.productId, each.sku, each.subsidiaryId, each.field, each.platform].join(' '),
@@ -123,7 +123,7 @@ describe('diff', () => {
       expect(found).toContain(`${second.id}  sub-1 product `);
       expect(found).toContain('brand-new   product Brand new');
     }
-    const text = await at.run(['diff', 'products', '--branch', 'sub-1']);
+    const text = await at.run(['sync', 'diff', 'products', '--branch', 'sub-1']);
     expect(text.code).toBe(1);
     expect(text.stdout).toMatch(/^60 products: \d+ differences\.\nPRODUCT/);
   });
@@ -133,35 +133,35 @@ describe('diff', () => {
     const known = control.orders()[0]?.internalOrderId ?? '';
     control.changeOrder(known, { status: 'cancel' });
     const fresh = control.createOrder({}, { hidden: true });
-    const { code, document } = await at.json(['diff', 'orders']);
+    const { code, document } = await at.json(['sync', 'diff', 'orders']);
     expect(code).toBe(1);
     expect(document.orders.differences).toMatchObject([
       { orderId: fresh.internalOrderId, field: 'order', mirror: null },
       { orderId: known, field: 'status', platform: 'cancel' },
     ]);
-    const elsewhere = await at.json(['diff', 'orders', '--from', '2020-01-01']);
+    const elsewhere = await at.json(['sync', 'diff', 'orders', '--from', '2020-01-01']);
     expect(elsewhere).toMatchObject({ code: 0, document: { orders: { compared: 0, differences: [] } } });
-    expect((await at.run(['diff', 'stocks'])).code).toBe(2);
+    expect((await at.run(['sync', 'diff', 'stocks'])).code).toBe(2);
   });
 });
 
-test('diff orders says nothing of a customer who was forgotten', async () => {
+test('sync diff orders says nothing of a customer who was forgotten', async () => {
   const orderId = place.sandbox.control.createOrder({ status: 'dispatched' }).internalOrderId;
   await at.run(['sync', 'orders']);
-  const before = await at.json(['diff', 'orders']);
-  expect((await at.run(['order', 'forget', orderId])).code).toBe(0);
-  expect(await at.json(['diff', 'orders'])).toMatchObject({
+  const before = await at.json(['sync', 'diff', 'orders']);
+  expect((await at.run(['customer', 'forget', '--order', orderId])).code).toBe(0);
+  expect(await at.json(['sync', 'diff', 'orders'])).toMatchObject({
     code: 0,
     document: { orders: { compared: before.document.orders.compared, differences: [] } },
   });
 });
 
-describe('catalog unmapped', () => {
-  const unmapped = (...words: string[]) => at.run(['catalog', 'unmapped', ...words]);
+describe('product list --unmapped', () => {
+  const unmapped = (...words: string[]) => at.run(['product', 'list', '--unmapped', ...words]);
 
   test('lists what is shown and has none: as a table, as JSON, as a file, of one branch', async () => {
     // B2 has no subsidiary_id here, so its stocks are unknown and none of its products is listed.
-    expect((await unmapped('--branch', 'B2')).stderr).toContain('Every shown product has an id of yours.');
+    expect((await unmapped('--branch', 'B2')).stderr).toContain('Every product on sale has a POS ID.');
     const { control } = place.sandbox;
     const product = control.products().find(({ children }) => children[0]?.integrations.length === 0);
     if (!product) throw new Error('The sandbox has none.');
@@ -170,11 +170,11 @@ describe('catalog unmapped', () => {
       show: true,
       children: product.children.map((sku) => ({ ...sku, show: true })),
     });
-    await at.run(['sync', 'products']);
+    await at.run(['sync', 'catalog']);
     const sku = String(product.children[0]?.sku);
     const table = await unmapped();
     expect(table.stdout).toMatch(new RegExp(`^BRANCH (.*\\n)*sub-1 +${sku} `));
-    const { document } = await at.json(['catalog', 'unmapped', '--branch', 'sub-1']);
+    const { document } = await at.json(['product', 'list', '--unmapped', '--branch', 'sub-1']);
     expect(document.products).toContainEqual(
       expect.objectContaining({ branch: 'sub-1', sku, name: product.name }),
     );

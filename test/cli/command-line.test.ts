@@ -116,7 +116,7 @@ describe('usage', () => {
   test('help goes to standard output and ends with 0', async () => {
     const result = await invoke(['--help']);
     expect(result).toMatchObject({ code: 0, stderr: '' });
-    expect(result.stdout).toContain('Exit codes: 0 done, 1 failed, 2 wrong usage or configuration');
+    expect(result.stdout).toContain('Exit codes: 0 success, 1 error, 2 usage or configuration');
   });
 
   test('each command begins its examples as it is called, and with options that it has', async () => {

@@ -40,7 +40,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }));
 
-/** Returns a function that runs `events` commands on a new copy of the template mirror. */
+/** Returns a function that runs commands on orders on a new copy of the template mirror. */
 function shop() {
   const storage = mkdtempSync(join(ROOT, 'shop-'));
   cpSync(TEMPLATE, storage, { recursive: true });
@@ -50,40 +50,43 @@ function shop() {
     TILLSYNC_STORAGE_DIRECTORY: storage,
   };
   return async (words: string, fields = '') => {
-    const result = await invoke(['events', ...words.split(' ')], {
+    const result = await invoke(['order', ...words.split(' ')], {
       env: fields === '' ? env : { ...env, TILLSYNC_ORDERS_FIELDS: fields },
     });
     return { ...result, document: words.includes('--json') ? JSON.parse(result.stdout) : undefined };
   };
 }
 
-describe('events list and show', () => {
+describe('order received and show', () => {
   test('tell what came on a day of the company, by order and by source', async () => {
     const events = shop();
     const ids = async (words: string) =>
-      (await events(`list --json ${words}`)).document.received.map(({ id }: { id: string }) => id);
+      (await events(`received --json ${words}`)).document.received.map(({ id }: { id: string }) => id);
     expect(await ids('--since 2026-01-06 --until 2026-01-06')).toEqual(['q2', 'q1', 'p1']);
     expect(await ids('--since 2026-01-06T12:00:01')).toEqual(['o3', 'o2']);
     expect(await ids(`--order ${IDS[0]}`)).toEqual(['o2', 'p1']);
     expect(await ids('--quarantined --limit 1')).toEqual(['q2']);
     expect(await ids('--source poll')).toEqual([]);
-    const text = await events(`list --order ${IDS[0]}`);
+    const text = await events(`received --order ${IDS[0]}`);
     expect(text.stdout.split('\n')[1]).toMatch(
       new RegExp(`^o2 .*2026-01-07 12:00:00.*${IDS[0]} .*ready .*newest$`),
     );
   });
 
-  test('show a payload as it came, and say where to look when it is not there', async () => {
+  test('received a payload as it came, and say where to look when it is not there', async () => {
     const events = shop();
-    expect((await events('show q2 --payload')).stdout).toBe('{"colour":"red"}');
-    expect((await events('show p1 --json')).document).toMatchObject({ orderId: IDS[0], status: 'pending' });
-    const gone = await events('show p7');
+    expect((await events('received q2 --payload')).stdout).toBe('{"colour":"red"}');
+    expect((await events('received p1 --json')).document).toMatchObject({
+      orderId: IDS[0],
+      status: 'pending',
+    });
+    const gone = await events('received p7');
     expect(gone.code).toBe(1);
-    expect(gone.stderr).toMatch(/tillsync .*--config \S+ events list/);
+    expect(gone.stderr).toMatch(/tillsync .*--config \S+ order received/);
   });
 });
 
-describe('events replay', () => {
+describe('order replay', () => {
   test('shows first what a new mapping would change, then changes it, and the second time nothing', async () => {
     const events = shop();
     const dry = await events('replay --all --dry-run --json', MAPPING);
@@ -97,7 +100,7 @@ describe('events replay', () => {
     expect(first.document).toEqual({ ...dry.document, dryRun: false });
     const after = await events('replay --all --json', MAPPING);
     expect(after.document).toMatchObject({ created: 0, changed: 0, unchanged: 3, released: 0, changes: [] });
-    const received = (await events('list --json')).document.received as { id: string; orderId: string }[];
+    const received = (await events('received --json')).document.received as { id: string; orderId: string }[];
     expect(received.find(({ orderId }) => orderId === 'x-9')).toMatchObject({ id: 'o4' });
     expect(received.find(({ id }) => id === 'q1')).toBeUndefined();
   });

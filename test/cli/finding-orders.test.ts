@@ -281,12 +281,15 @@ test('lines of orders are rows of their own, with their ids, prices and modifier
 test('an order is acknowledged by the number that the alarm names, and what the mirror lacks is told apart', async () => {
   const setUp = { ...env, TILLSYNC_PLATFORM_BASE_URL: 'http://127.0.0.1:9' };
   const ack = async (words: string[], input = '') => {
-    const { code, stdout, stderr } = await invoke(['feed', 'ack', ...words, '--json'], { env: setUp, input });
+    const { code, stdout, stderr } = await invoke(['order', 'ack', ...words, '--json'], {
+      env: setUp,
+      input,
+    });
     return { code, stderr, results: JSON.parse(stdout).results };
   };
   const booked = async (word: string) =>
     !(await run('order', 'show', word)).stdout.includes('No POS has acknowledged this order.');
-  const several = await invoke(['feed', 'ack', '1005', '1008'], { env: setUp });
+  const several = await invoke(['order', 'ack', '1005', '1008'], { env: setUp });
   expect(several).toMatchObject({ code: 2, stdout: '' });
   expect(several.stderr).toMatch(/2 orders have the number 1008:\n +ord-[de] .*\n +ord-[de] /);
   expect(await booked('ord-a')).toBe(false);
@@ -306,7 +309,7 @@ test('an order is acknowledged by the number that the alarm names, and what the 
     ],
   });
   expect(await booked('ord-c')).toBe(false);
-  const later = await invoke(['feed', 'ack', '1005', '4711'], { env: setUp });
+  const later = await invoke(['order', 'ack', '1005', '4711'], { env: setUp });
   expect(later).toMatchObject({
     code: 3,
     stdout: '0 orders acknowledged, 1 were before, 1 noted that the mirror does not have yet.\n',

@@ -36,13 +36,13 @@ async function shop() {
   return { directory, found, run: (...words: string[]) => invoke(words, { env }) };
 }
 
-test('order forget takes the customer out of every file, and says which copies still have one', async () => {
+test('customer forget --order takes the customer out of every file, and says which copies still have one', async () => {
   const { directory, found, run } = await shop();
   // Order 1006 has the same address, so its customer is forgotten first; otherwise the address would stay in the files.
   expect(found().length).toBeGreaterThan(3);
-  expect((await run('order', 'forget', '1006', '--open')).code).toBe(0);
+  expect((await run('customer', 'forget', '--order', '1006', '--open')).code).toBe(0);
   writeFileSync(join(directory, 'mirror.db.before-upgrade'), 'Núñez');
-  const told = await run('order', 'forget', '#1005');
+  const told = await run('customer', 'forget', '--order', '#1005');
   expect(told.stderr).toBe('');
   expect(told).toMatchObject({ code: 0 });
   expect(told.stdout).toContain('Order 1005: its customer is forgotten.');
@@ -53,16 +53,18 @@ test('order forget takes the customer out of every file, and says which copies s
   expect(JSON.parse(shown.stdout)).toMatchObject({
     order: { code: 1005, status: 'dispatched', customerEmail: null, name: null },
   });
-  const again = await run('order', 'forget', '1005', '--json');
+  const again = await run('customer', 'forget', '--order', '1005', '--json');
   expect(JSON.parse(again.stdout)).toMatchObject({ code: 1005, forgotten: false, isClean: true });
 });
 
-test('order forget leaves an order that is not over, unless that is asked for', async () => {
+test('customer forget --order leaves an order that is not over, unless that is asked for', async () => {
   const { run } = await shop();
-  const refused = await run('order', 'forget', '1006');
+  const refused = await run('customer', 'forget', '--order', '1006');
   expect(refused.code).toBe(2);
   expect(refused.stderr).toContain('Order 1006 is not over: its status is ready.');
-  expect(refused.stderr).toMatch(/order forget \w+ --open/);
+  expect(refused.stderr).toMatch(/customer forget --order \w+ --open/);
   expect((await run('order', 'show', '1006')).stdout).toContain('Eva');
-  expect((await run('order', 'forget', 'nobody')).stderr).toContain('The mirror has no order "nobody".');
+  expect((await run('customer', 'forget', '--order', 'nobody')).stderr).toContain(
+    'The mirror has no order "nobody".',
+  );
 });

@@ -13,7 +13,7 @@ let at: ReturnType<typeof commandsAt>;
 beforeEach(async () => {
   place = await openWorkplace(23);
   at = commandsAt(place);
-  expect((await at.run(['sync', 'products'])).code).toBe(0);
+  expect((await at.run(['sync', 'catalog'])).code).toBe(0);
 });
 afterEach(async () => {
   expect(place.sandbox.control.violations()).toEqual([]);
@@ -133,8 +133,8 @@ test('a count that says what orders have left is known all the same when one of 
   await set(10);
   const { internalOrderId } = control.createOrder({ subsidiaryId: 'sub-1', items: [{ sku: SKU, qty: 2 }] });
   await run(['sync', 'orders']);
-  await run(['feed', 'ack', internalOrderId]);
-  await run(['sync', 'products']);
+  await run(['order', 'ack', internalOrderId]);
+  await run(['sync', 'catalog']);
   await send(41);
   expect(onPlatform()).toBe(8);
   await set(8);
@@ -165,13 +165,13 @@ test.each([
     const items = [{ sku: SKU, qty: ordered }];
     const { internalOrderId } = control.createOrder({ subsidiaryId: 'sub-1', items });
     await run(['sync', 'orders']);
-    await run(['sync', 'products']);
+    await run(['sync', 'catalog']);
     expect(onPlatform()).toBe(counted - ordered);
     await set(...line);
     // The platform does not add back the pieces of the refund. The safety stock has the last count sent again.
     control.changeOrder(internalOrderId, { status: 'refund' });
     await run(['sync', 'orders']);
-    await run(['sync', 'products']);
+    await run(['sync', 'catalog']);
     await run(['stock', 'safety', String(SKU), '1']);
     await run(['push', 'stock', '-', '--wait'], '[{"sku":1003,"subsidiaryId":"sub-1","qty":41}]');
     expect(onPlatform()).toBe(offered);
@@ -221,7 +221,7 @@ describe('an unknown id that is nearly that of a stock which the file lacks', ()
     for (const ids of named.children[0]?.integrations ?? [])
       if (ids.subsidiaryId === 'sub-1') ids.extId = externalId;
     place.sandbox.control.putProduct(named);
-    await run(['sync', 'products']);
+    await run(['sync', 'catalog']);
   };
 
   test.each([

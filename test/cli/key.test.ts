@@ -14,11 +14,11 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(directory, { recursive: true }));
 
-const key = (...words: string[]) => invoke(['key', '--credstore', credstore, ...words]);
+const key = (word: string, ...words: string[]) => invoke(['key', word, '--credstore', credstore, ...words]);
 const mode = (file: string) => (statSync(file).mode & 0o777).toString(8);
 
 it('makes a key that the service can take, prints it once and says what comes next', async () => {
-  const { code, stdout, stderr } = await key();
+  const { code, stdout, stderr } = await key('create');
   const file = path.join(credstore, 'tillsync.local-api-key');
   expect([code, mode(credstore), mode(file)]).toEqual([0, '700', '600']);
   expect(stdout).toMatch(/^[\w-]{32}\n$/);
@@ -31,24 +31,24 @@ it('makes a key that the service can take, prints it once and says what comes ne
 });
 
 it('leaves the key that is there unless told otherwise, and shows it', async () => {
-  const first = await key();
-  const again = await key();
+  const first = await key('create');
+  const again = await key('create');
   expect(again.code).toBe(2);
-  expect(again.stderr).toContain('sudo tillsync key --show');
+  expect(again.stderr).toContain('sudo tillsync key show');
   expect(again.stderr + again.stdout).not.toContain(first.stdout.trim());
-  expect((await key('--show')).stdout).toBe(first.stdout);
-  const other = await key('--new', '--json');
+  expect((await key('show')).stdout).toBe(first.stdout);
+  const other = await key('rotate', '--json');
   expect(JSON.parse(other.stdout)).toMatchObject({ made: true, restart: 'sudo systemctl restart tillsync' });
-  expect((await key('--show')).stdout.trim()).toBe(JSON.parse(other.stdout).key);
+  expect((await key('show')).stdout.trim()).toBe(JSON.parse(other.stdout).key);
   expect(JSON.parse(other.stdout).key).not.toBe(first.stdout.trim());
 });
 
 it('makes that of a further company, and none for a file that no service reads', async () => {
-  const { stderr } = await key('--config', '/etc/tillsync/second.toml');
+  const { stderr } = await key('create', '--config', '/etc/tillsync/second.toml');
   expect(stderr).toContain('sudo systemctl restart tillsync@second\n');
   expect(mode(path.join(credstore, 'tillsync@second.local-api-key'))).toBe('600');
-  expect((await key('--show')).code).toBe(1);
-  const mine = await key('--config', '/home/me/config.toml');
+  expect((await key('show')).code).toBe(1);
+  const mine = await key('create', '--config', '/home/me/config.toml');
   expect([mine.code, mine.stdout]).toEqual([2, '']);
   expect(mine.stderr).toContain('TILLSYNC_LOCAL_API_KEY');
 });
@@ -56,10 +56,10 @@ it('makes that of a further company, and none for a file that no service reads',
 it('says what it takes', async () => {
   // A place that not even root may write to.
   credstore = '/dev/null/credstore';
-  const { code, stdout, stderr } = await key();
+  const { code, stdout, stderr } = await key('create');
   expect([code, stdout]).toEqual([2, '']);
   expect(stderr).toContain('sudo tillsync key');
-  const second = await key('--config', '/etc/tillsync/second.toml');
+  const second = await key('create', '--config', '/etc/tillsync/second.toml');
   expect(second.stderr).toContain('sudo tillsync --config /etc/tillsync/second.toml key');
 });
 

@@ -8,7 +8,7 @@ let at: ReturnType<typeof commandsAt>;
 beforeAll(async () => {
   place = await openWorkplace(41);
   at = commandsAt(place);
-  expect((await at.run(['sync', 'products'])).code).toBe(0);
+  expect((await at.run(['sync', 'catalog'])).code).toBe(0);
 });
 afterAll(() => place.close());
 
@@ -84,7 +84,7 @@ describe('the outbox', () => {
       .map((each) => ({ ...each, productIdPosA: 'LATER-1' }));
     const children = [{ ...child, sku: 9001, integrations }];
     place.sandbox.control.putProduct({ ...template, id: 'later', name: 'Later', children });
-    await at.run(['sync', 'products']);
+    await at.run(['sync', 'catalog']);
     const retried = await at.json(['outbox', 'retry', '--all']);
     expect(retried.code).toBe(3);
     const [ambiguous, found] = retried.document.changes;
@@ -162,23 +162,23 @@ describe('outbox undo', () => {
   });
 });
 
-describe('feed ack', () => {
+describe('order ack', () => {
   test('takes ids as words, lines or JSON, and says which orders nobody heard of', async () => {
     const order = place.sandbox.control.createOrder().internalOrderId;
     await at.run(['sync', 'orders']);
-    const first = await at.json(['feed', 'ack', order, 'unheard-1']);
+    const first = await at.json(['order', 'ack', order, 'unheard-1']);
     expect(first).toMatchObject({
       code: 3,
       document: { results: [{ orderId: order, state: 'new' }, { state: 'unheard' }] },
     });
     expect(first.stderr).toContain('unheard-1: noted');
-    const again = await at.run(['feed', 'ack'], `${order}\r\n\nunheard-2\n`);
+    const again = await at.run(['order', 'ack'], `${order}\r\n\nunheard-2\n`);
     expect(again).toMatchObject({
       code: 3,
       stdout: '0 orders acknowledged, 1 were before, 1 noted that the mirror does not have yet.\n',
     });
     for (const input of [JSON.stringify([order]), JSON.stringify([`  ${order}    `])]) {
-      expect((await at.json(['feed', 'ack', '-'], input)).document.results).toEqual([
+      expect((await at.json(['order', 'ack', '-'], input)).document.results).toEqual([
         { orderId: order, state: 'known' },
       ]);
     }
@@ -187,17 +187,17 @@ describe('feed ack', () => {
   test('leaves out the lines that it names, and refuses what is no line', async () => {
     const [first, second] = [0, 1].map(() => place.sandbox.control.createOrder().internalOrderId);
     await at.run(['sync', 'orders']);
-    const typed = await at.json(['feed', 'ack', String(first), '--without', '1']);
+    const typed = await at.json(['order', 'ack', String(first), '--without', '1']);
     expect(typed).toMatchObject({ code: 0, document: { results: [{ orderId: first, state: 'new' }] } });
     const input = JSON.stringify([
       { orderId: second, without: [1, 99] },
       { orderId: second, without: '1' },
     ]);
-    const { code, stderr } = await at.json(['feed', 'ack'], input);
+    const { code, stderr } = await at.json(['order', 'ack'], input);
     expect(code).toBe(3);
     expect(stderr).toContain('The order has no line 99');
     expect(stderr).toContain('without is no list of line numbers: "1"');
-    expect(await at.run(['feed', 'ack', String(second), '--without', '0'])).toMatchObject({ code: 2 });
+    expect(await at.run(['order', 'ack', String(second), '--without', '0'])).toMatchObject({ code: 2 });
     const { stdout } = await at.run(['order', 'explain', String(first)]);
     expect(stdout).toContain('It is still to be booked: the POS left out line 1.');
   });
@@ -205,27 +205,27 @@ describe('feed ack', () => {
   test('is as of an event, and takes the rest where one lies ahead or is no number', async () => {
     const [first, second, third] = [0, 1, 2].map(() => place.sandbox.control.createOrder().internalOrderId);
     await at.run(['sync', 'orders']);
-    const newest = (await at.json(['feed', 'tail', '--limit', '1'])).document.newestSeq;
+    const newest = (await at.json(['order', 'events', '--limit', '1'])).document.newestSeq;
     const input = JSON.stringify([
       { orderId: first, seq: newest + 1 },
       { orderId: second, seq: newest },
       { orderId: third, seq: '7' },
     ]);
-    const { code, stderr, document } = await at.json(['feed', 'ack'], input);
+    const { code, stderr, document } = await at.json(['order', 'ack'], input);
     expect(code).toBe(3);
     expect(document.results.map((each: { state: string }) => each.state)).toEqual([
       ...['rejected', 'new', 'rejected'],
     ]);
     expect(stderr).toContain(`${first}: not acknowledged. Event ${newest + 1} lies ahead`);
     expect(stderr).toContain(`${third}: not acknowledged. seq is no whole number of 0 or more: "7"`);
-    const worded = await at.json(['feed', 'ack', String(first), '--seq', String(newest)]);
+    const worded = await at.json(['order', 'ack', String(first), '--seq', String(newest)]);
     expect(worded.document.results).toEqual([{ orderId: first, state: 'new' }]);
   });
 
   test.each(['', '[1]', '[""]', '["a"', '["\\ud800"]', '{"a":1}\u0000'])(
     'takes nothing of %j',
     async (input) => {
-      const result = await at.run(['feed', 'ack'], input);
+      const result = await at.run(['order', 'ack'], input);
       expect(result).toMatchObject({ code: 2, stdout: '' });
       expect(result.stderr).toContain('No order was acknowledged');
     },

@@ -17,7 +17,7 @@ let at: ReturnType<typeof commandsAt>;
 beforeAll(async () => {
   place = await openWorkplace(21);
   at = commandsAt(place);
-  expect((await at.run(['sync', 'products'])).code).toBe(0);
+  expect((await at.run(['sync', 'catalog'])).code).toBe(0);
 });
 afterAll(async () => {
   expect(place.sandbox.control.violations()).toEqual([]);
@@ -405,7 +405,7 @@ describe('a whole inventory', () => {
     const result = await commandsAt(other).run(['push', 'stock', '-', '--full'], 'sku,qty\n1,1\n');
     await other.close();
     expect(result.code).toBe(1);
-    expect(result.stderr).toMatch(/tillsync .*--config \S+ sync products/);
+    expect(result.stderr).toMatch(/tillsync .*--config \S+ sync catalog/);
   });
 });
 

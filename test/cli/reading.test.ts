@@ -130,12 +130,12 @@ describe('orders', () => {
 
 describe('the feed', () => {
   test('is read after a seq', async () => {
-    const { document } = await json('feed', 'tail', '--after', '1');
+    const { document } = await json('order', 'events', '--after', '1');
     expect(document).toMatchObject({
       newestSeq: 3,
       events: [{ seq: 2 }, { seq: 3, previousStatus: 'pending' }],
     });
-    const { stdout } = await invoke(['feed', 'tail', '--limit', '1', '--json', 'lines'], { env });
+    const { stdout } = await invoke(['order', 'events', '--limit', '1', '--json', 'lines'], { env });
     expect(
       stdout
         .trim()
@@ -145,13 +145,13 @@ describe('the feed', () => {
   });
 
   test('is followed until the process is asked to end', async () => {
-    const result = await invoke(['feed', 'tail', '--follow'], {
+    const result = await invoke(['order', 'events', '--follow'], {
       env,
       signalWhen: { text: 'pending -> dispatched', signal: 'SIGINT' },
     });
     expect(result).toMatchObject({ code: 0, stderr: '' });
     expect(result.stdout.trim().split('\n')).toHaveLength(3);
-    const endless = await invoke(['feed', 'tail', '--follow', '--json'], { env });
+    const endless = await invoke(['order', 'events', '--follow', '--json'], { env });
     expect(endless.code).toBe(2);
   });
 });

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { type Cli, writeJson } from '../../src/cli/cli.ts';
-import { receivedResult } from '../../src/cli/events.ts';
+import { receivedResult } from '../../src/cli/received.ts';
 
 function written(payload: string | Uint8Array, options: { payload?: boolean; json?: boolean }): Buffer {
   const parts: Buffer[] = [];

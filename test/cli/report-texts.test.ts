@@ -154,8 +154,8 @@ test('the status begins with what is wrong and ends with counts', () => {
     'Corner shop',
     "Action needed now: The disk is full. tillsync soon can't save new orders. " +
       'Only 40 MiB of 8.0 GiB are free. Free space on the disk of /var/lib/tillsync. tillsync then continues automatically.',
-    "Also: tillsync rejects the platform's callbacks. Orders arrive only by polling, up to two minutes late. To see the rejected callbacks and why, run: tillsync callbacks tail",
-    'Also: Unreadable messages in quarantine: 1. To see them, run: tillsync quarantine list. To delete one that is no longer needed, run: tillsync quarantine drop ID',
+    "Also: tillsync rejects the platform's callbacks. Orders arrive only by polling, up to two minutes late. To see the rejected callbacks and why, run: tillsync webhook log",
+    'Also: Unreadable messages in quarantine: 1. To see them, run: tillsync quarantine list. To delete one that is no longer needed, run: tillsync quarantine delete ID',
     '',
     'ALARM webhook.refused, raised 1h ago: No callback\\u001b[2J came.',
     'ALARM new.alarm, raised 1h ago: Of a later version.',

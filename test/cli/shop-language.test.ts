@@ -21,7 +21,7 @@ beforeAll(async () => {
   unstarted = (await run(['status'])).stderr;
   place.sandbox.control.createOrder({ status: 'payment-approved' });
   expect((await run(['sync', 'orders'])).code).toBe(0);
-  expect((await run(['sync', 'products'])).code).toBe(0);
+  expect((await run(['sync', 'catalog'])).code).toBe(0);
   stdout = { status: (await run(['status'])).stdout, doctor: (await run(['doctor'])).stdout };
 });
 
@@ -51,7 +51,7 @@ describe('a shop that speaks Spanish', () => {
   });
 
   it('gets in Spanish whether alarms arrive', async () => {
-    expect(await commandsAt(place).run(['alarms', 'test'])).toMatchObject({
+    expect(await commandsAt(place).run(['config', 'test-alarms'])).toMatchObject({
       stdout: 'FALLÓ   el comando false: El comando de alarmas terminó con 1.\n',
       stderr:
         'tillsync no está en marcha, así que la envió este comando, con los permisos de este usuario.\n',
@@ -62,7 +62,7 @@ describe('a shop that speaks Spanish', () => {
     const { run, json } = commandsAt(place);
     const { document } = await json(['order', 'list']);
     const { orderId, code } = document.orders[0];
-    expect((await run(['feed', 'ack', orderId])).code).toBe(0);
+    expect((await run(['order', 'ack', orderId])).code).toBe(0);
     const { stdout: order } = await run(['order', 'explain', String(code)]);
     expect(order).toMatch(
       /^HORA \(America\/Santiago\) +QUÉ\n.* Avisado por una consulta: payment-approved; evento 1\.\n/,
@@ -95,7 +95,7 @@ describe('a shop that speaks Spanish', () => {
     const [product] = control.products();
     if (!product) throw new Error('The sandbox has no products.');
     control.putProduct({ ...product, name: 'Renamed' });
-    const { code, stdout, stderr } = await run(['diff']);
+    const { code, stdout, stderr } = await run(['sync', 'diff']);
     expect(code).toBe(1);
     expect(stdout).toMatch(
       /^Stocks contados: [01]; diferencias: 0\.\nProductos: \d+; diferencias: [1-9]\d*\.\n/,
@@ -105,7 +105,7 @@ describe('a shop that speaks Spanish', () => {
     expect(words(stdout.replaceAll(/^\S.* name .*$/gm, ''))).not.toMatch(ENGLISH);
     expect(stderr).toContain('pidiendo a la plataforma los productos de sub-1');
     expect(words(stderr)).not.toMatch(ENGLISH);
-    const { document } = await json(['diff', 'products']);
+    const { document } = await json(['sync', 'diff', 'products']);
     expect(document.products.differences).toContainEqual(
       expect.objectContaining({ field: 'name', platform: 'Renamed' }),
     );
@@ -122,7 +122,7 @@ describe('a shop that speaks Spanish', () => {
     const { document: doctor } = await json(['doctor', '--only', 'service']);
     expect(doctor.checks[0]).toMatchObject({ id: 'service', title: 'Service', level: 'fail' });
     expect(doctor.summary).toContain('Begin with: Service.');
-    const { document: test } = await json(['alarms', 'test']);
+    const { document: test } = await json(['config', 'test-alarms']);
     expect(test.results[0].message).toBe('The alarm command ended with 1.');
   });
 });

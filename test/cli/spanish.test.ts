@@ -208,7 +208,7 @@ describe('what status says', () => {
     };
     expect(statusText(report, say)).toBe(`Local Centro
 Se requiere atención ahora: Llegan pedidos de otra empresa. Los tokens pueden ser de otra tienda. Para ingresar los tokens de esta tienda, ejecute: tillsync auth set. Si la tienda ahora es de la otra empresa, ejecute: tillsync auth set --other-company
-Además: Mensajes ilegibles en cuarentena: 2. Para verlos, ejecute: tillsync quarantine list. Para borrar uno que ya no se necesita, ejecute: tillsync quarantine drop ID
+Además: Mensajes ilegibles en cuarentena: 2. Para verlos, ejecute: tillsync quarantine list. Para borrar uno que ya no se necesita, ejecute: tillsync quarantine delete ID
 
 Estado cuando se detuvo:
 ALARMA auth.other-company, hace 1h: Desde 08:00 la plataforma pide tokens nuevos: no.

@@ -102,12 +102,12 @@ it('runs the commands of a till on the kit, notes them and their files, and refu
   ]);
 
   commands.refuse(true);
-  expect(type(['feed', 'ack'], '["a"]')).toEqual([1, '']);
+  expect(type(['order', 'ack'], '["a"]')).toEqual([1, '']);
   expect(type(['order', 'list'])[0]).toBe(0);
   commands.refuse(false);
-  expect(type(['feed', 'ack'], '["a"]')).toEqual([0, 'it\'s.toml: feed ack\n["a"]']);
+  expect(type(['order', 'ack'], '["a"]')).toEqual([0, 'it\'s.toml: order ack\n["a"]']);
   expect([commands.arrived, commands.refused]).toEqual([6, 1]);
   expect(commands.textsWith('["a"]')).toEqual(['["a"]']);
-  expect(type(['feed', 'ack', 'a', '--seq', '7'])[0]).toBe(0);
-  expect(commands.textsWith('--seq')).toEqual([`${ARGUMENTS}\nfeed\nack\na\n--seq\n7\n`]);
+  expect(type(['order', 'ack', 'a', '--seq', '7'])[0]).toBe(0);
+  expect(commands.textsWith('--seq')).toEqual([`${ARGUMENTS}\norder\nack\na\n--seq\n7\n`]);
 });

@@ -214,7 +214,7 @@ describe('callbacks that are refused', () => {
     return verdict.findings.map(({ code }) => code);
   };
   const listed = async () =>
-    (JSON.parse((await place.command('callbacks', 'tail', '--json')).stdout) as { callbacks: object[] })
+    (JSON.parse((await place.command('webhook', 'log', '--json')).stdout) as { callbacks: object[] })
       .callbacks;
 
   it('are told after a few, with their cause, can be seen, and are over with a good one', async () => {
@@ -236,13 +236,13 @@ describe('callbacks that are refused', () => {
     const refused = { status: 401, fault: 'secret-wrong', from: '203.0.113.7', count: 3, isProbe: false };
     const isThere = (each: object) => isDeepStrictEqual({ ...each, ...refused }, each);
     await until('they are listed', async () => (await listed()).some(isThere));
-    const shown = await place.command('callbacks', 'tail');
+    const shown = await place.command('webhook', 'log');
     expect(shown.stdout).toContain('it carries another secret than the one that is agreed');
     expect(shown.stdout + JSON.stringify(await listed())).not.toContain('another"');
     const doctor = JSON.parse((await place.command('doctor', '--offline', '--json')).stdout);
     const arriving = doctor.checks.find(({ id }: { id: string }) => id === 'webhook.arriving');
     expect(arriving).toMatchObject({ level: 'warn', message: expect.stringContaining('(401)') });
-    expect(arriving.remedy).toContain('callbacks tail');
+    expect(arriving.remedy).toContain('webhook log');
 
     const order = sampleNotification(1);
     expect(await notify(place, order)).toBe(200);

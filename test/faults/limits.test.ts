@@ -28,7 +28,7 @@ describe('the limits', () => {
     await polled();
     const commands = [
       ['sync', 'orders'],
-      ['sync', 'products'],
+      ['sync', 'catalog'],
       ['sync', 'orders'],
       ['product', 'show', '--sku', '1001', '--live'],
       ['webhook', 'show'],

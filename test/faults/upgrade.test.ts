@@ -38,7 +38,7 @@ function dump(file: string): unknown[] {
 
 /** Makes a store with orders, an acknowledgement and a count, and returns a copy of its mirror's files. */
 async function storeOfToday(): Promise<string> {
-  expect(await place.command('sync', 'products')).toMatchObject({ code: 0 });
+  expect(await place.command('sync', 'catalog')).toMatchObject({ code: 0 });
   const [stock] = rowsOf<{ sku: string; branch: string }>(
     place,
     'SELECT sku, subsidiary_id AS branch FROM stocks ORDER BY sku LIMIT 1',
@@ -51,7 +51,7 @@ async function storeOfToday(): Promise<string> {
   }
   expect(await place.command('sync', 'orders')).toMatchObject({ code: 0 });
   const [order] = rowsOf<{ order_id: string }>(place, 'SELECT order_id FROM orders LIMIT 1');
-  expect(await place.command('feed', 'ack', order?.order_id ?? '')).toMatchObject({ code: 0 });
+  expect(await place.command('order', 'ack', order?.order_id ?? '')).toMatchObject({ code: 0 });
   const old = path.join(place.directory, 'old');
   mkdirSync(old);
   for (const name of readdirSync(place.storage).filter((each) => each.startsWith('mirror.db'))) {

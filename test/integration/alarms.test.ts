@@ -209,28 +209,28 @@ describe('alarms to a command and an address', () => {
     place.env.LANG = 'C.daemon';
     const daemon = await place.run();
     place.env.LANG = 'C.command';
-    const tried = await place.command('alarms', 'test', '--json');
+    const tried = await place.command('config', 'test-alarms', '--json');
     expect(tried).toMatchObject({ code: 0 });
     expect(JSON.parse(tried.stdout)).toMatchObject({ ok: true, by: 'daemon' });
     expect(brief(heard())).toEqual(['test alarms.test']);
     expect(lines()).toContain('env LANG=C.daemon');
     chmodSync(program, 0o644);
-    const denied = await place.command('alarms', 'test');
+    const denied = await place.command('config', 'test-alarms');
     expect(denied.code).toBe(1);
     expect(denied.stdout).toMatch(/FAILED +the command tell: .*cannot be started: permission denied/);
     rmSync(program);
-    expect((await place.command('alarms', 'test')).stdout).toContain('the program is not there');
+    expect((await place.command('config', 'test-alarms')).stdout).toContain('the program is not there');
     await daemon.end('SIGTERM');
   });
 
-  it('can be tried: tillsync alarms test', async () => {
-    expect(await place.command('alarms', 'test')).toMatchObject({ code: 2 });
+  it('can be tried: tillsync config test-alarms', async () => {
+    expect(await place.command('config', 'test-alarms')).toMatchObject({ code: 2 });
     configure();
-    expect(await place.command('alarms', 'test')).toMatchObject({ code: 0 });
+    expect(await place.command('config', 'test-alarms')).toMatchObject({ code: 0 });
     expect(brief(heard())).toEqual(['test alarms.test']);
     expect(posted).toHaveLength(1);
     writeFileSync(`${heardFile}.exit`, '3');
-    const failed = await place.command('alarms', 'test', '--json');
+    const failed = await place.command('config', 'test-alarms', '--json');
     expect(failed.code).toBe(1);
     expect(JSON.parse(failed.stdout)).toMatchObject({
       ok: false,

@@ -109,7 +109,7 @@ describe('backup and restore', () => {
       await stop();
       await until('mirror and platform are equal', () => place.differences().length === 0);
       const booked = place.mirrorRows().at(-1)?.order_id ?? '';
-      expect((await place.command('feed', 'ack', booked)).code).toBe(0);
+      expect((await place.command('order', 'ack', booked)).code).toBe(0);
       const read = newestSeq();
       expect(read).toBeGreaterThan(made.document.mirror.newestSeq);
       expect(await daemon.end('SIGTERM')).toBe(0);

@@ -82,10 +82,10 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
           'state.db',
         );
       const [before] = seeds();
-      const refused = await chain.hub.command('branch', 'invite', 'B1', '--for', '31d');
+      const refused = await chain.hub.command('branch', 'invite', 'B1', '--expires-in', '31d');
       expect(refused).toMatchObject({ code: 2 });
-      expect(refused.stderr).toMatch(/--for 31d is no time from 1m to 30d/);
-      const { stdout } = await chain.hub.command('branch', 'invite', 'B1', '--for', '3d', '--json');
+      expect(refused.stderr).toMatch(/--expires-in 31d is not a duration from 1m to 30d/);
+      const { stdout } = await chain.hub.command('branch', 'invite', 'B1', '--expires-in', '3d', '--json');
       const { invitation, expiresAt } = JSON.parse(stdout) as { invitation: string; expiresAt: string };
       expect(Date.parse(expiresAt) - Date.now()).toBeGreaterThan(2.9 * 86_400_000);
       const told = readInvitation(invitation);

@@ -164,8 +164,8 @@ describe.skipIf(!hasNatsServer)('a chain that changes, with a real server', () =
       // The branch's machine still has the name B2, under which it joined first and which the new hub does not know.
       const other = await chain.joinAs({ ...b2, invitation: await chain.invite('Centro') });
       expect(other.code).toBe(2);
-      expect(other.stderr).toMatch(/Nothing was changed.*branch invite Centro --was B2/s);
-      const invitation = await chain.invite('Centro', '--was', 'B2');
+      expect(other.stderr).toMatch(/Nothing was changed.*branch invite Centro --previous-name B2/s);
+      const invitation = await chain.invite('Centro', '--previous-name', 'B2');
       const joined = await chain.joinAs({ ...b2, invitation });
       expect(joined.code, joined.stderr).toBe(0);
       await chain.start(b2);

@@ -26,7 +26,7 @@ it('what was received is read again beside the daemon while callbacks come: one 
   };
   const { newest } = await feed(0);
   const json = async (...words: string[]) => {
-    const { code, stdout } = await place.command('events', 'replay', ...words, '--json');
+    const { code, stdout } = await place.command('order', 'replay', ...words, '--json');
     return { code, ...JSON.parse(stdout) };
   };
   expect(await json('--all', '--dry-run')).toMatchObject({ code: 0, orders: ORDERS, changed: ORDERS });

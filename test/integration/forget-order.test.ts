@@ -33,7 +33,7 @@ it('forgets a customer beside the running daemon, which goes on and does not bri
   expect(found(own)).toEqual(own);
   expect(own.length).toBeGreaterThan(0);
 
-  const { code, stdout, stderr } = await place.command('order', 'forget', id);
+  const { code, stdout, stderr } = await place.command('customer', 'forget', '--order', id);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toContain('its customer is forgotten');
   expect(found(own)).toEqual([]);

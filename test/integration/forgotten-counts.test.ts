@@ -53,7 +53,7 @@ it('a count that the shop has given up is forgotten, and the next one is obeyed'
   await count(10);
   await has(10);
   edited(500);
-  expect((await at.run(['sync', 'products'])).code).toBe(0);
+  expect((await at.run(['sync', 'catalog'])).code).toBe(0);
   expect(await compare()).toEqual([[500, 10]]);
 
   const preview = await at.json(['stock', 'forget', '--all-differing', '--branch', 'sub-1', '--dry-run']);

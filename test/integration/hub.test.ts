@@ -212,7 +212,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
         () => outboxOf(branch('B1').storage, 'by-sku')?.state === 'done',
       );
       expect(hub.sandbox.control.stockOf(sku, 'sub-1')).toBe(38);
-      const listed = await runCommand(branch('B1').env, ['catalog', 'unmapped', '--json']);
+      const listed = await runCommand(branch('B1').env, ['product', 'list', '--unmapped', '--json']);
       expect(JSON.parse(listed.stdout)).toHaveProperty('products');
       const shown = await runCommand(branch('B1').env, ['product', 'show', '--sku', String(sku), '--json']);
       expect(shown.stdout).toContain('sub-1');

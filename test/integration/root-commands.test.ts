@@ -103,7 +103,7 @@ describe.skipIf(!isRoot)('a command of root in a directory of the service user',
     const order = place.mirrorRows()[0]?.order_id as string;
     writeFileSync(path.join(rootsOwn, 'counts.csv'), 'externalId,qty\nA-1001-1,3\n', { mode: 0o600 });
     const commands: [string[], string?][] = [
-      [['feed', 'ack', order]],
+      [['order', 'ack', order]],
       [['outbox', 'retry', '1']],
       [['auth', 'set', '--untried'], place.refreshToken],
       [['push', 'stock', 'counts.csv']],
@@ -135,12 +135,12 @@ describe.skipIf(!isRoot)('a command of root in a directory of the service user',
   it('is noted under the name of who typed it, whoever it acts as', () => {
     const audited = (): { who: string; action: string; detail: string }[] =>
       JSON.parse(root(['audit', '--json']).text).audit;
-    expect(root(['feed', 'ack', 'order-7']).status).toBe(3);
+    expect(root(['order', 'ack', 'order-7']).status).toBe(3);
     place.env.SUDO_USER = 'ana';
-    expect(root(['feed', 'ack', 'order-8']).status).toBe(3);
+    expect(root(['order', 'ack', 'order-8']).status).toBe(3);
     delete place.env.SUDO_USER;
     const env = { ...place.env, TILLSYNC_CONFIG: place.configFile };
-    const own = spawnSync(NODE, [MAIN, 'feed', 'ack', 'order-9'], { ...asService, env, encoding: 'utf8' });
+    const own = spawnSync(NODE, [MAIN, 'order', 'ack', 'order-9'], { ...asService, env, encoding: 'utf8' });
     expect(own.status, own.stderr).toBe(3);
     expect(audited().slice(0, 3)).toMatchObject([
       { who: `cli ${SERVICE}`, action: 'order.ack', detail: 'order-9' },
@@ -151,7 +151,7 @@ describe.skipIf(!isRoot)('a command of root in a directory of the service user',
 });
 
 const COMMANDS = [
-  ['feed', 'ack', 'order-1'],
+  ['order', 'ack', 'order-1'],
   ['outbox', 'retry', '1'],
   ['auth', 'set', '--untried'],
   ['status'],
@@ -218,7 +218,7 @@ describe.skipIf(!isRoot)('a restore by root', () => {
     execFileSync(process.execPath, ['-e', program], asService);
     expect(root(['backup', backup()]).text).toContain('read again');
     // The POS acknowledges after the backup, and the restore puts the acknowledgement into the inbox.
-    root(['feed', 'ack', place.mirrorRows()[0]?.order_id as string]);
+    root(['order', 'ack', place.mirrorRows()[0]?.order_id as string]);
   });
   afterEach(tidy);
 

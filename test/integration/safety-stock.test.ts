@@ -140,7 +140,7 @@ it('the command sets, shows and removes it, and what it changes is seen everywhe
 it('a whole inventory is compared with what is offered', async () => {
   const at = commandsAt(place);
   // The configuration file of the commands names fewer branches than the daemon's own configuration.
-  expect((await at.run(['sync', 'products'])).code).toBe(0);
+  expect((await at.run(['sync', 'catalog'])).code).toBe(0);
   expect((await at.run(['stock', 'safety', 'no-such', '1'])).code).toBe(1);
   await at.run(['stock', 'safety', '1002', '3']);
   const push = (qty: number, ...more: string[]) =>

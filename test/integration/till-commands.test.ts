@@ -83,7 +83,7 @@ describe.skipIf(!canChangeUser)('the till under its own Unix user', () => {
     const prices = await asTill(['push', 'products', '-', '--dry-run'], 'sku,price\n1001,2490\n');
     expect(prices).toMatchObject({ code: 0, stdout: expect.stringContaining('Would be sent: 1 in 1 call') });
 
-    const acked = await asTill(['feed', 'ack', String(order.code)]);
+    const acked = await asTill(['order', 'ack', String(order.code)]);
     expect(acked).toMatchObject({ code: 0, stdout: '1 orders acknowledged, 0 were before.\n' });
     await daemon.end('SIGTERM');
   });

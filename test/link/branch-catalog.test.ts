@@ -314,11 +314,11 @@ describe('the catalogue of a branch', () => {
     const told = () =>
       hub.services.mirror.health.raised().find(({ key }) => key === 'hub.unapplied')?.message;
     expect(told()).toBe('Branches, and entries in the quarantine of each: B1 (1).');
-    const dropped = await invoke(['quarantine', 'drop', '--all'], { env: unreachedEnv(branch.directory) });
+    const dropped = await invoke(['quarantine', 'delete', '--all'], { env: unreachedEnv(branch.directory) });
     expect(dropped).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('(catalog) could not be applied.'),
-      stderr: '1 entry dropped.\n',
+      stderr: '1 entry deleted.\n',
     });
     await branch.follower.hello();
     await hub.hub.catchUp();

@@ -138,8 +138,8 @@ describe('the completion', () => {
     expect(inFish.map((line) => / -[al] (\S+)/.exec(line)?.[1])).toEqual([
       'hub',
       'branch',
-      'branches',
       'join',
+      'branches',
     ]);
   });
 

@@ -212,9 +212,9 @@ describe('commands in a text', () => {
     }
     const program = 'tillsync --config /etc/tillsync/B1.toml';
     const ofBranch = { ...COMMANDS, tillsync: program };
-    expect(splitCommands(`See ${program} diff stock, then ${program} auth set.`, ofBranch)).toEqual([
+    expect(splitCommands(`See ${program} sync diff stock, then ${program} auth set.`, ofBranch)).toEqual([
       'See ',
-      `${program} diff stock`,
+      `${program} sync diff stock`,
       ', then ',
       `${program} auth set`,
       '.',

@@ -474,7 +474,7 @@ describe.concurrent('a till that', () => {
           directory,
           faults.flatMap((fault) => fault.edits),
         );
-        const { code, failed, notJudged, saw } = await judge([NODE, file], '--way', 'http');
+        const { code, failed, notJudged, saw } = await judge([NODE, file], '--channel', 'http');
         expect({ failed, notJudged }, saw).toEqual({ failed: fails, notJudged: unjudged });
         for (const fault of faults) expect(saw).toContain(fault.saw ?? '');
         expect(code).toBe(3);
@@ -521,7 +521,13 @@ describe.concurrent('a till that', () => {
           `function bookOne({ seq, orderId, order }: Event) {\n  ${stop}\n`,
         ],
       ]);
-      const { code, failed, notJudged, saw } = await judge([NODE, file], '--way', 'http', '--only', '1,4,8');
+      const { code, failed, notJudged, saw } = await judge(
+        [NODE, file],
+        '--channel',
+        'http',
+        '--only',
+        '1,4,8',
+      );
       expect({ failed, notJudged }, saw).toEqual({ failed: [4], notJudged: [8] });
       expect(saw).toContain('exit code 9. It printed: no paper');
       expect(code).toBe(3);
@@ -551,7 +557,7 @@ describe.concurrent('a till that', () => {
       // Tests only three behaviours, because a flood uses up the CPU time.
       const { code, failed, notJudged, saw, durationMs } = await judge(
         [NODE, file],
-        '--way',
+        '--channel',
         'http',
         '--only',
         '1,11,24',

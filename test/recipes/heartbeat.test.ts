@@ -106,7 +106,7 @@ describe.each([
     expect(new Set(watcher.said)).toEqual(new Set([well]));
     expect(watcher.isDown()).toBe(false);
 
-    const test = await place.command('alarms', 'test', '--json');
+    const test = await place.command('config', 'test-alarms', '--json');
     expect(JSON.parse(test.stdout)).toMatchObject({
       ok: true,
       by: 'daemon',
@@ -130,7 +130,7 @@ describe.each([
     await until('orders come', () => place.differences().length === 0);
     const status = JSON.parse((await place.command('status', '--json')).stdout);
     expect(status.alarms).toEqual([]);
-    const test = await place.command('alarms', 'test');
+    const test = await place.command('config', 'test-alarms');
     expect(test.code).toBe(1);
     await noneLeaks(daemon, test.stdout + test.stderr);
   });

@@ -101,7 +101,7 @@ describe.concurrent('a till of the docs', () => {
         const command = till.command.map((word) =>
           /(^|\/)till$/.test(word) ? path.join(directory, 'till') : word,
         );
-        const words = ['conform', '--json', '--way', till.way, '--certificate', certificate];
+        const words = ['conform', '--json', '--channel', till.way, '--certificate', certificate];
         const env = { ...COMPILED, PATH: process.env.PATH ?? '' };
         const { code, stdout, stderr } = await runCommand(env, [...words, '--', ...command]);
         const report = JSON.parse(stdout) as Report;

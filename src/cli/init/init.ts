@@ -46,34 +46,32 @@ function branchOption(text: string, before: BranchConfig[] = []): BranchConfig[]
 }
 
 const OPTIONS = {
-  '--base-url <url>': "address of the platform's API",
+  '--base-url <url>': "Address of the platform's API",
   '--branch <ids>': parsed(
-    'a branch as SUBSIDIARY, SUBSIDIARY,EXTERNAL or ,EXTERNAL; once for each, in place of those in the file',
+    'Branch as SUBSIDIARY, SUBSIDIARY,EXTERNAL or ,EXTERNAL; repeatable, replaces those in the file',
     branchOption,
   ),
-  '--callback-url <url>': 'public address for callbacks; "" leaves polling alone',
-  '--webhook-listen <address>': 'where callbacks arrive on this machine, as host:port',
-  '--local-listen <address>': 'where status page and local API are, as host:port',
-  '--timezone <zone>': 'whose calendar order dates are in, such as America/Santiago',
-  '--language <code>': 'en or es: of alarms, status and doctor (else as LANG says)',
+  '--callback-url <url>': 'Public address for callbacks; "" for polling only',
+  '--webhook-listen <address>': 'Address for callbacks on this machine, as host:port',
+  '--local-listen <address>': 'Address of the status page and local API, as host:port',
+  '--timezone <zone>': 'Time zone of the shop (example: America/Santiago)',
+  '--language <code>': 'Language of alarms, status and doctor: en or es (default: from LANG)',
   '--personal-data <duration>':
-    'how long customers are stored after the end of their order, such as 60d; 0d: as long as the order',
-  '--new-phrase': 'make a recovery phrase of 24 words, show it once, and encrypt every backup for it',
-  '--directory <path>': 'storage directory',
-  '--group <name>': 'Unix group of the point of sale',
-  '--join <invitation>': ofChain(
-    'join a hub as one of its branches; `-` reads the invitation from standard input',
-  ),
-  '--token-stdin': 'read the refresh token from standard input (else TILLSYNC_REFRESH_TOKEN)',
-  '--offline': 'ask nothing of the platform, so try nothing',
-  '--no-start': 'leave the service as it is',
-  '-y, --yes': 'ask nothing: what is not given stays, or gets its default',
+    'Time to keep customer data after an order closes (example: 60d); 0d: as long as the order',
+  '--new-phrase': 'Create a recovery phrase, show it once, and encrypt all backups with it',
+  '--directory <path>': 'Storage directory',
+  '--group <name>': 'Unix group of the POS',
+  '--join <invitation>': ofChain('Join a hub as a branch; - reads the invitation from standard input'),
+  '--token-stdin': 'Read the refresh token from standard input (default: TILLSYNC_REFRESH_TOKEN)',
+  '--offline': "Don't contact the platform",
+  '--no-start': "Don't start or restart the service",
+  '-y, --yes': "Don't ask; use the given, current or default values",
 };
 
 type InitOptions = Values<typeof OPTIONS> & CommonOptions;
 
 export const init = command({
-  description: 'Set tillsync up: ask, try each answer against the platform, write the file',
+  description: 'Set up tillsync or change its settings',
   examples: [
     'init',
     'init --yes --base-url https://api.example.com --branch sub-1,B1 --token-stdin < refresh-token.txt',

@@ -170,7 +170,7 @@ function refuseOther(file: string, { link, storage }: Config): void {
   const isSame = branch === link.branch && [hub, ...otherHubs].includes(link.hub);
   if (isSame || !existsSync(storagePaths(storage.directory).mirror)) return;
   const moved = `Where that hub is at ${link.hub} now, say so first: link.hub in ${file}.`;
-  const same = `Where it is the same shop and the hub lost all, at the hub: sudo tillsync branch invite ${link.branch} --was ${branch}`;
+  const same = `Where it is the same shop and the hub lost all, at the hub: sudo tillsync branch invite ${link.branch} --previous-name ${branch}`;
   throw new TillsyncError(
     'config-invalid',
     `This machine is branch ${branch} of the hub at ${hub}; its mirror has the orders of that branch. Nothing was changed.`,

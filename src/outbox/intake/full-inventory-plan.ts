@@ -393,7 +393,7 @@ function requireCatalog({ lookup }: Stores, isBranch: boolean): void {
     {
       hint: isBranch
         ? 'It comes from the hub, which has to know the subsidiary_id of this branch. How both fare: {tillsync} status'
-        : 'Read it first: {tillsync} sync products',
+        : 'Read it first: {tillsync} sync catalog',
     },
   );
 }

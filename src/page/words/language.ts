@@ -135,9 +135,9 @@ function textOf(value: unknown): string | undefined {
  * subject.
  */
 export const COMMAND_WORDS =
-  'alarms audit auth backup branch bundle callbacks catalog config conform customer diff doctor events feed hooks hub init ' +
-  'key order outbox product push quarantine restore run status stock sync webhook';
-const INNER = '(?: [a-z]{3,}(?=[ .,;]|$))?';
+  'audit auth backup branch bundle config conform customer doctor hooks hub init key order outbox product push quarantine ' +
+  'restore run status stock sync webhook';
+const INNER = '(?: diff stock| [a-z-]{3,}(?=[ .,;]|$))?';
 const OPTIONS = '(?: --[a-z-]+(?: [a-z]+)?)*';
 const PLACEHOLDER = '(?: [A-ZÑ]{2,})?';
 

@@ -128,7 +128,8 @@ export function mappedOutcome({ verdict, mirror }: Stored, branches: readonly Br
       ({ name, unmapped }) =>
         `${counted(unmapped, 'shown product')} of ${name} ${unmapped === 1 ? 'has' : 'have'} no id of yours.`,
     );
-    const remedy = 'List them with: {tillsync} catalog unmapped. Give them their ids in the company panel.';
+    const remedy =
+      'List them with: {tillsync} product list --unmapped. Give them their ids in the company panel.';
     return warned(sentences.join(' '), remedy, facts);
   }
   const found = outcomeOfFindings(verdict, 'catalog.mapped', facts);
@@ -159,7 +160,7 @@ export function heartbeatOutcome(
   const when = since(memory.since, clock);
   if (memory.ok) return well(`It arrives at ${host}; the first one of this row was ${when}.`, facts);
   const remedy =
-    'Check alarms.heartbeat_url and the internet connection. To test them, run: {tillsync} alarms test';
+    'Check alarms.heartbeat_url and the internet connection. To test them, run: {tillsync} config test-alarms';
   return warned(`It has not arrived since ${when}: ${memory.message}`, remedy, facts);
 }
 

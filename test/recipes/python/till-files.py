@@ -37,7 +37,7 @@ def hand_over():
         tillsync('push', 'stock', COUNTS, done=(0, 3))
     if owed:
         acks = [{'orderId': order_id, 'seq': seq} for order_id, seq in owed]
-        tillsync('feed', 'ack', text=json.dumps(acks), done=(0, 3))
+        tillsync('order', 'ack', text=json.dumps(acks), done=(0, 3))
     paid(owed, counts)
 
 

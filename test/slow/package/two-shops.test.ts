@@ -137,7 +137,7 @@ describe.each(TRIED)('from one shop to two on $suite', ({ suite, more, root }) =
     const unbooked = 'tillsync order list --unbooked --branch B1 --json --limit 1';
     first.until(`${unbooked} | grep -q orderId`, 60_000);
     const [, acked] = /"orderId": "(.*?)"/.exec(first.run(unbooked)) ?? [];
-    first.run(`tillsync feed ack ${acked}`);
+    first.run(`tillsync order ack ${acked}`);
     const { counts } = JSON.parse(first.run('tillsync status --json')) as { counts: { events: number } };
     const add = commandsOf('sudo tillsync branch add B1 --here')[0] ?? '';
     const refused = first.try(`${add.replace('sudo ', '')} --local-listen 127.0.0.1:8788`);

@@ -296,7 +296,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
 
     it('asks for it before it shows anything, says when it is wrong, and keeps it in the tab alone', async () => {
       await open({ localApiKey });
-      await page.getByRole('dialog').getByText('tillsync key --show').waitFor();
+      await page.getByRole('dialog').getByText('tillsync key show').waitFor();
       await keyField().fill('wrong');
       await keyField().press('Enter');
       await page.getByRole('dialog').getByText('This key is wrong').waitFor();

@@ -1,3 +1,5 @@
+import type { ReadOnlyServices } from '../app/read-only-services.ts';
+import type { Config } from '../config/config-type.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
 import { compileSpellings } from '../orders/merging/field-aliases.ts';
 import { getReceived, listReceived } from '../orders/reading/order-queries.ts';
@@ -7,7 +9,6 @@ import {
   type Call,
   choice,
   command,
-  group,
   LIMIT,
   type Result,
   type Values,
@@ -18,7 +19,7 @@ import { instant } from './options.ts';
 import { fields, table, when, whenIn } from './table.ts';
 
 /** Description of `--payload`. */
-export const PAYLOAD = 'print what was received alone, exactly as it came';
+export const PAYLOAD = 'Print only the received data, unchanged';
 
 /**
  * Returns one received payload and the facts about it; with `--payload`, writes only the payload's bytes. In JSON, a
@@ -47,11 +48,11 @@ export function writePayload({ stdout }: Pick<Cli, 'stdout'>, payload: string | 
 
 /** Options that select received payloads. */
 const RECEIVED = {
-  '--order <id>': 'of this order',
-  '--since <time>': 'received on this day or since this time, such as 2026-03-01 or 2026-03-01T18:30',
-  '--until <time>': 'received until the end of this day, or before this time',
-  '--source <source>': choice('how it came', ['webhook', 'poll']),
-  '--quarantined': 'only what could not be read',
+  '--order <id>': 'Only of this order (ID)',
+  '--since <time>': 'Received from this day or time (example: 2026-03-01T18:30)',
+  '--until <time>': 'Received until the end of this day, or before this time',
+  '--source <source>': choice('Only data received this way', ['webhook', 'poll']),
+  '--quarantined': 'Only unreadable data',
 };
 
 /**
@@ -67,69 +68,72 @@ function filterOf({ order, since, until, source }: Values<typeof RECEIVED>, time
   };
 }
 
-const list = command({
-  description: 'List what was received of orders, the newest first',
+/** Lists what was received, or shows one of its entries. */
+export const received = command({
+  description: 'List received order data, or show one entry',
   examples: [
-    'events list --since 2026-03-03 --until 2026-03-03',
-    'events list --order 64f0c2a9e1 --json',
-    'events list --quarantined',
+    'order received --since 2026-03-03 --until 2026-03-03',
+    'order received --order 64f0c2a9e1 --json',
+    'order received p12',
+    'order received q3 --payload > received.json',
   ],
-  options: { ...RECEIVED, '--limit <n>': LIMIT },
+  argument: ['[id]', 'Entry to show, as in the list'],
+  options: { ...RECEIVED, '--limit <n>': LIMIT, '--payload': PAYLOAD },
   run: (call) =>
-    withReaders(call, ({ mirror }, config) => {
-      const { timezone } = config.orders;
-      const { limit, quarantined = false } = call.options;
-      const filter = filterOf(call.options, timezone);
-      const received = mirror.read((db) => listReceived(db, filter, { limit, quarantinedOnly: quarantined }));
-      if (received.length === 0) return { json: { received }, above: 'Nothing that was received matches.\n' };
-      const columns = {
-        ID: 'id',
-        [`RECEIVED (${timezone})`]: (each: (typeof received)[number]) => when(each.receivedAt, timezone),
-        ...({ FROM: 'source', ORDER: 'orderId', STATUS: 'status', IS: 'state' } as const),
-      } as const;
-      return { json: { received }, text: table(received, columns) };
-    }),
+    withReaders(call, ({ mirror }, config) =>
+      call.argument === undefined ? listResult(call, mirror, config) : entryResult(call, mirror, config),
+    ),
 });
 
-const show = command({
-  description: 'Show one thing that was received, exactly as it came',
-  examples: ['events show p12', 'events show q3 --payload > received.json'],
-  argument: ['<id>', 'as in `events list`'],
-  options: { '--payload': PAYLOAD },
-  run: (call) =>
-    withReaders(call, ({ mirror }, config) => {
-      const id = call.argument;
-      const found = mirror.read((db) => getReceived(db, id));
-      if (found === undefined) {
-        throw new TillsyncError('not-found', `Nothing that was received has the id "${id}", or no longer.`, {
-          hint: 'A payload gets another id when a newer one takes its place. See the ids with: {tillsync} events list',
-        });
-      }
-      return receivedResult(call, found, {
-        id: found.id,
-        order: found.orderId,
-        from: found.source,
-        received: whenIn(found.receivedAt, config.orders.timezone),
-        status: found.status,
-        is: found.state,
-      });
-    }),
-});
+type ReceivedCall = Call<
+  Values<typeof RECEIVED> & { limit: number; payload?: boolean | undefined },
+  string | undefined
+>;
+type Readers = Pick<ReadOnlyServices['mirror'], 'read'>;
 
-const replay = command({
-  description:
-    "Read what was received again, by today's rules: fields that have a name now appear, and what lies in quarantine " +
-    'is mirrored. The feed gets an event for each order that changes; no order goes back in its life.',
+function listResult({ options }: ReceivedCall, mirror: Readers, { orders: { timezone } }: Config): Result {
+  const { limit, quarantined = false } = options;
+  const filter = filterOf(options, timezone);
+  const received = mirror.read((db) => listReceived(db, filter, { limit, quarantinedOnly: quarantined }));
+  if (received.length === 0) return { json: { received }, above: 'No received data matches.\n' };
+  const columns = {
+    ID: 'id',
+    [`RECEIVED (${timezone})`]: (each: (typeof received)[number]) => when(each.receivedAt, timezone),
+    ...({ FROM: 'source', ORDER: 'orderId', STATUS: 'status', IS: 'state' } as const),
+  } as const;
+  return { json: { received }, text: table(received, columns) };
+}
+
+function entryResult(call: ReceivedCall, mirror: Readers, { orders: { timezone } }: Config): Result {
+  const id = call.argument ?? '';
+  const found = mirror.read((db) => getReceived(db, id));
+  if (found === undefined) {
+    throw new TillsyncError('not-found', `There is no received data with the ID "${id}".`, {
+      hint: 'The ID changes when newer data of the order arrives. To list the IDs, run: {tillsync} order received',
+    });
+  }
+  return receivedResult(call, found, {
+    id: found.id,
+    order: found.orderId,
+    from: found.source,
+    received: whenIn(found.receivedAt, timezone),
+    status: found.status,
+    is: found.state,
+  });
+}
+
+export const replay = command({
+  description: 'Process received order data again with the current settings',
   examples: [
-    'events replay --all --dry-run',
-    'events replay --since 2026-03-03 --until 2026-03-03',
-    'events replay --order 64f0c2a9e1',
-    'events replay --quarantined',
+    'order replay --all --dry-run',
+    'order replay --since 2026-03-03 --until 2026-03-03',
+    'order replay --order 64f0c2a9e1',
+    'order replay --quarantined',
   ],
   options: {
     ...RECEIVED,
-    '--all': 'everything that is kept',
-    '--dry-run': 'only show what would change',
+    '--all': 'All stored data',
+    '--dry-run': 'Show what would change; change nothing',
   },
   async run(call) {
     const { cli, options } = call;
@@ -156,7 +160,7 @@ const replay = command({
       });
       if (!dryRun) {
         const detail = `${report.created} orders new, ${report.changed} changed, ${report.released} left the quarantine`;
-        await note({ action: 'events.replay', subject: counted(report.payloads, 'payload'), detail });
+        await note({ action: 'order.replay', subject: counted(report.payloads, 'payload'), detail });
       }
       const isPartial = !report.isComplete || report.stay.length > 0 || report.unreadable > 0;
       return { json: report, text: summary(report), exit: isPartial ? EXIT.partial : EXIT.done };
@@ -188,5 +192,3 @@ function summary(report: EventsReplayReport): string {
     '',
   ].join('\n');
 }
-
-export const events = group('Look at what was received of orders, and read it again', { list, show, replay });
