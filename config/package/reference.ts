@@ -1,6 +1,10 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { chainSampleConfig, configurationReference, sampleConfig } from '../../src/config/reference.ts';
+import {
+  chainSampleConfig,
+  configurationReference,
+  sampleConfig,
+} from '../../config/package/configuration.ts';
 import { type CommandFacts, commandTree, everyCommand } from './command-tree.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');

@@ -32,9 +32,7 @@ export const verdict = z.object({
 
 export const statusAnswer = z.object({
   at: isoTime,
-  shop: z
-    .string()
-    .describe('What the shop is called: `shop.name`, `alarms.name`, or the name of the machine'),
+  shop: z.string().describe('What the shop is called: `shop.name`, or the name of the machine'),
   role: z
     .enum(ROLES)
     .describe(

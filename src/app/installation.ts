@@ -37,9 +37,9 @@ export function userAgent(): string {
   return `tillsync/${programVersion()}`;
 }
 
-/** Returns the shop's name for people: `shop.name`, else `alarms.name`, else the machine's name. */
-export function shopName({ shop, alarms }: Pick<Config, 'shop' | 'alarms'>): string {
-  return shop.name || alarms.name || hostname();
+/** Returns the shop's name for people: `shop.name`, else the machine's name. */
+export function shopName({ shop }: Pick<Config, 'shop'>): string {
+  return shop.name || hostname();
 }
 
 const DEFAULT_STORAGE = '/var/lib/tillsync';

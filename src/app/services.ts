@@ -209,7 +209,7 @@ function pollOf(
       platform.tokens.describe().state === 'ok' ? state.ledger.waitOf('order.all', config.limits) : undefined,
     clock,
     log,
-    settings: config.orders,
+    settings: { ...config.orders, ...config.quirks },
   });
 }
 
@@ -232,7 +232,8 @@ function connect(
       : createHttpTransport({ ...config.platform, userAgent: userAgent(), clock });
   const direct = transport ?? own();
   const { health } = mirror;
-  const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;
+  const { timeoutMs } = config.platform;
+  const { webhookReadMethod, webhookReadPath, webhookActiveField } = config.quirks;
   return new PlatformClient({
     transport: counters ? measuredTransport(direct, counters, clock) : direct,
     ledger: state.ledger,

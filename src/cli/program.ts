@@ -63,8 +63,11 @@ const COMMANDS: Readonly<Record<string, Record<string, MakeCommand>>> = {
   },
   'Set up:': {
     init,
-    config: group('Check the configuration; test where alarms are sent', {
+    config: group('Check, show or change the configuration; test the alarms', {
       check: config.check,
+      show: config.show,
+      set: config.set,
+      apply: config.apply,
       'test-alarms': testAlarms,
     }),
     auth,

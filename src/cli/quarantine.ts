@@ -91,7 +91,8 @@ const retry = command({
     const { cli, options } = call;
     const id = idOrAll(call);
     return withServices(call, async ({ services: { mirror, stores }, config, progress }) => {
-      const { fields, statuses, timezone, listPath } = config.orders;
+      const { fields, statuses, timezone } = config.orders;
+      const { listPath } = config.quirks;
       const rules = { spellings: compileSpellings(fields, timezone, statuses), listPath };
       // The list has the newest entry first, so it is reversed: entries are retried in the order of their arrival.
       const all = () => mirror.quarantine.list(ALL_MAX).map((entry) => entry.quarantineId);

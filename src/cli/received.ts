@@ -143,7 +143,8 @@ export const replay = command({
       throw new TillsyncError('usage', 'Say what to read again, or take everything with --all alone.');
     }
     return withServices(call, async ({ services, config, progress, note }) => {
-      const { fields, statuses, listPath, timezone } = config.orders;
+      const { fields, statuses, timezone } = config.orders;
+      const { listPath } = config.quirks;
       const report = await replayEvents({
         mirror: services.mirror,
         clock: cli.clock,

@@ -28,6 +28,7 @@ export const run = command({
     becomeOwner(call, config, true);
     const { log, registerSecret } = createLogger({
       ...config.log,
+      pretty: 'auto',
       stream: stdout,
       toJournal: isJournal(process.stdout.fd, env),
       clock,

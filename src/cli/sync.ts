@@ -68,7 +68,7 @@ function ordersText(report: Awaited<ReturnType<Services['orderPoll']['poll']>>):
   const lists = unreadListsText(report.unreadLists);
   if (lists !== null) lines.push(printable(lists));
   if (report.morePages) {
-    lines.push('The answer speaks of further pages; name their parameter in orders.page_parameter.');
+    lines.push('The answer speaks of further pages; name their parameter in platform.quirks.page_parameter.');
   }
   return `${lines.join('\n')}\n`;
 }

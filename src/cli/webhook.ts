@@ -36,7 +36,7 @@ export const show = command({
         json: { readable, webhook, wanted, registered },
         ...(!readable && {
           above:
-            'This platform does not answer the read of its webhook; see platform.webhook_read_path in the configuration.\n',
+            'This platform does not answer the read of its webhook; see platform.quirks.webhook_read_path in the configuration.\n',
         }),
         text: readable ? webhookText(webhook) : fields({ 'last registered from here': registered }),
         below: adviceFor(webhook, wanted, memory),

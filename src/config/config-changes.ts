@@ -83,13 +83,13 @@ async function compare(
   configSeen.write(now);
 }
 
-function valueAt(config: Config, { section, property }: ConfigKey): unknown {
+function valueAt(config: Config, { part, property }: ConfigKey): unknown {
   const { webhook, local } = config;
   if (property === 'listen') {
     const at = (address: { host: string; port: number }) => ({ host: address.host, port: address.port });
-    return section === 'webhook' ? at(webhook) : [at(local), ...local.others.map(at)];
+    return part === 'webhook' ? at(webhook) : [at(local), ...local.others.map(at)];
   }
-  const table = (section === '' ? config : config[section as keyof Config]) as Record<string, unknown>;
+  const table = (part === '' ? config : config[part as keyof Config]) as Record<string, unknown>;
   return table[property];
 }
 

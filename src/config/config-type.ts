@@ -7,7 +7,10 @@ type Listen = File['webhook']['listen'];
 
 /** All settings, checked and frozen. Durations are in milliseconds, sizes in bytes. */
 export type Config = Frozen<
-  Omit<File, 'webhook' | 'local' | 'link'> & {
+  Omit<File, 'webhook' | 'local' | 'link' | 'guard' | 'retention' | 'alarms'> & {
+    guard: File['guard'] & { zeroItemsWindowMs: number };
+    retention: File['retention'] & { quarantineMs: number };
+    alarms: File['alarms'] & { timeoutMs: number };
     webhook: Omit<File['webhook'], 'listen'> & Listen;
     /** `host` and `port` are those of the first address, which is used in links to the page. */
     local: Listen & { others: Listen[]; socket: string };

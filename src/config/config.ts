@@ -20,6 +20,10 @@ import {
 import { HOOK_KEYS, ORDER_FIELD_KEYS } from './values.ts';
 
 const DAY_MS = 86_400_000;
+/** Window in which zeros count as one hand-over for the guards. */
+const ZEROS_WINDOW_MS = 600_000;
+/** How long a receiver of alarms may take. What fails is sent again. */
+const RECEIVER_TIMEOUT_MS = 30_000;
 
 export interface ConfigOptions {
   /** File named by `--config`. If left out, it is `$TILLSYNC_CONFIG`, else `/etc/tillsync/config.toml`. */
@@ -47,7 +51,7 @@ export function readConfig({ file: named, env, text }: ConfigOptions): ConfigRes
   // The keys of an unreadable file are not checked, because all required ones would be reported as missing.
   if (raw.faults.length > 0) return { file, faults: raw.faults };
   const faults = unknownNames(raw, env);
-  // Values by section and property; `branches` and `hooks` have no section.
+  // Values by part and property; `branches` and `hooks` have no section.
   const read: Record<string, Record<string, unknown>> = {};
   for (const key of KEYS) {
     const result = readKey(raw, env, key);
@@ -55,7 +59,7 @@ export function readConfig({ file: named, env, text }: ConfigOptions): ConfigRes
     if (key.path === 'platform.base_url' && isLinked(raw, env) && !isGiven(raw, env, key)) {
       read.platform = { ...read.platform, baseUrl: '' };
     } else if ('faults' in result) faults.push(...result.faults);
-    else read[key.section] = { ...read[key.section], [key.property]: result.value };
+    else read[key.part] = { ...read[key.part], [key.property]: result.value };
   }
   const { '': beside, ...sections } = read;
   faults.push(...conflicts(file, sections), ...roleFaults(file, { ...sections, ...beside }));
@@ -67,6 +71,10 @@ export function readConfig({ file: named, env, text }: ConfigOptions): ConfigRes
   const [hub = '', ...otherHubs] = link.hub;
   const config: Config = {
     ...rest,
+    guard: { ...rest.guard, zeroItemsWindowMs: ZEROS_WINDOW_MS },
+    // Unreadable data is as old as the events that it would have become.
+    retention: { ...rest.retention, quarantineMs: rest.retention.eventsMs },
+    alarms: { ...rest.alarms, timeoutMs: RECEIVER_TIMEOUT_MS },
     webhook: { ...receiver, ...listen },
     local: { ...first, others, socket: local.socket },
     link: { ...link, hub, otherHubs },

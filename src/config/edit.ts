@@ -6,7 +6,6 @@ import { TillsyncError } from '../core/errors.ts';
 import { type Replaced, replaceText } from '../core/files.ts';
 import { loadConfig, readConfig } from './config.ts';
 import type { BranchConfig, Config } from './config-type.ts';
-import { sampleConfig } from './reference.ts';
 import type { ROLES } from './roles.ts';
 import { FILE, keyAt } from './schema.ts';
 import {
@@ -19,9 +18,6 @@ import {
   shownValue,
 } from './source.ts';
 import { isTable } from './values.ts';
-
-/** A value that `init` sets, written on one line of TOML. */
-export type ScalarValue = string | boolean;
 
 /** Returns the header `[section]` or `[[list]]` in a line, without blanks and comment; undefined if there is none. */
 function headerOf(line: string): string | undefined {
@@ -41,15 +37,15 @@ function endOf(lines: readonly string[], header: number): number {
 }
 
 /** Returns the value in TOML syntax. */
-function literal(value: ScalarValue): string {
+function literal(value: unknown): string {
   return stringify({ value })
     .trim()
     .replace(/^value = /, '');
 }
 
 /** Replaces the value in a line and keeps the comment behind it. */
-function withValue(line: string, value: ScalarValue): string {
-  const match = /^(\s*[^=]+=\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^#"']*?)(\s*(?:#.*)?)$/.exec(line);
+function withValue(line: string, value: unknown): string {
+  const match = /^(\s*[^=]+=\s*)("(?:[^"\\]|\\.)*"|'[^']*'|\[.*\]|[^#"']*?)(\s*(?:#.*)?)$/.exec(line);
   return match ? `${match[1]}${literal(value)}${match[3]}` : line;
 }
 
@@ -64,21 +60,26 @@ function surely(text: string, wanted: object, what: string): string {
     // The edited text is no valid TOML.
   }
   throw new TillsyncError('config-invalid', `${what} cannot be set in the file without rewriting it.`, {
-    hint: `Change ${what} by hand: it is written in a way that tillsync init does not touch.`,
+    hint: `Change ${what} by hand: it is written in a way that tillsync does not touch.`,
   });
 }
 
 /**
- * Sets one key of a section in a TOML text and leaves everything else unchanged, such as comments. Throws
- * `config-invalid` if the text is written in a form that this function cannot edit safely.
+ * Sets one key of a section, such as `stock` or `platform.quirks`, in a TOML text and leaves everything else unchanged,
+ * such as comments. Throws `config-invalid` if the text is written in a form that this function cannot edit safely.
  */
-export function setKey(text: string, section: string, key: string, value: ScalarValue): string {
-  const before = parse(text);
-  const table = isTable(before[section]) ? before[section] : {};
-  if (table[key] === value) return text;
+export function setKey(text: string, section: string, key: string, value: unknown): string {
+  const wanted: Record<string, unknown> = structuredClone(parse(text));
+  let table = wanted;
+  for (const step of section.split('.')) {
+    const inner = isTable(table[step]) ? table[step] : {};
+    table[step] = inner;
+    table = inner;
+  }
+  if (isDeepStrictEqual(table[key], value)) return text;
+  table[key] = value;
   const lines = text.split('\n');
   const line = `${key} = ${literal(value)}`;
-  const wanted = { ...before, [section]: { ...table, [key]: value } };
   const header = lines.findIndex((each) => headerOf(each) === `[${section}]`);
   if (header === -1) {
     const gap = text === '' || text.endsWith('\n\n') ? '' : text.endsWith('\n') ? '\n' : '\n\n';
@@ -196,10 +197,19 @@ export const ASKED_KEYS = [
 ] as const;
 export type AskedKey = (typeof ASKED_KEYS)[number];
 
-/** The future configuration, made from the existing file or from the sample. Only `write` changes the file. */
+/** Keys that are written even if the answer is the default, because the default depends on the machine. */
+const ALWAYS_WRITTEN: readonly AskedKey[] = ['platform.base_url', 'orders.timezone'];
+
+/** Beginning of a new file. Only what was answered follows, so that all other defaults are those of the version. */
+const NEW_FILE = `# tillsync: settings of this shop. All other settings have their defaults.
+# Every setting with its value: tillsync config show --all
+# To change one: tillsync config set KEY VALUE, then tillsync config apply
+`;
+
+/** The future configuration, made from the existing file or from a new one. Only `write` changes the file. */
 export class ConfigDraft {
   readonly file: string;
-  /** True if nobody has set up tillsync yet: the file is missing, is empty or still has the address of the sample. */
+  /** True if nobody has set up tillsync yet: the file is missing, is empty or has the address of the sample. */
   readonly isNew: boolean;
   /** Text of the draft, still with the branches that were found in the file. `text` replaces them by `#branches`. */
   #base: string;
@@ -218,7 +228,7 @@ export class ConfigDraft {
     const path = configPath(file, env);
     const text = textOf(path);
     if (text.trim() === '') {
-      const draft = new ConfigDraft(path, sampleConfig(), true);
+      const draft = new ConfigDraft(path, NEW_FILE, true);
       const isInstance = dirname(path) === dirname(DEFAULT_CONFIG_FILE) && path !== DEFAULT_CONFIG_FILE;
       if (isInstance) draft.set('storage.directory', `/var/lib/tillsync@${basename(path, '.toml')}`);
       return draft;
@@ -253,14 +263,15 @@ export class ConfigDraft {
   }
 
   /** Sets a value. Throws `config-invalid` if it is not allowed. */
-  set(asked: AskedKey, value: ScalarValue): void {
+  set(asked: AskedKey, value: string | boolean): void {
     const { section, name, schema } = keyAt(asked);
     const read = schema.safeParse(value);
     if (!read.success) {
       const allowed = read.error.issues[0]?.message ?? 'a value';
       throw unfit([{ found: shownValue(asked, value), allowed }]);
     }
-    if (this.value(asked) !== value) this.#base = setKey(this.#base, section, name, value);
+    const isKept = this.value(asked) === value && !ALWAYS_WRITTEN.includes(asked);
+    if (!isKept) this.#base = setKey(this.#base, section, name, value);
   }
 
   /** Returns the role that the content of the file gives the machine. */
@@ -311,7 +322,7 @@ function unfit(faults: readonly Pick<ConfigFault, 'found' | 'allowed'>[]): Tills
 }
 
 /** Returns the text of the file; '' if there is no file. */
-function textOf(path: string): string {
+export function textOf(path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {

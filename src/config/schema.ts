@@ -13,6 +13,8 @@ interface About {
   default?: string;
   /** Name in the file, if it cannot be derived from the property's name. */
   name?: string;
+  /** Path of a section in the file, if it is not the property's name. */
+  path?: string;
 }
 
 const abouts = z.registry<About>();
@@ -35,8 +37,8 @@ function key<S extends z.ZodType>(
   return made;
 }
 
-function section<T extends z.core.$ZodShape>(about: string, shape: T) {
-  return z.object(shape).register(abouts, { about });
+function section<T extends z.core.$ZodShape>(about: string, shape: T, path?: string) {
+  return z.object(shape).register(abouts, { about, ...(path !== undefined && { path }) });
 }
 
 /** Placeholder for the platform's address in the sample. */
@@ -63,22 +65,34 @@ export const FILE = z.object({
       '',
       'PEM file of a further authority that may sign the certificate of the platform, such as of a proxy that looks into the traffic. Those of the machine (/etc/ssl/certs) are trusted in any case.',
     ),
-    webhookReadMethod: key(
-      value.oneOf('GET', 'POST'),
-      'GET',
-      "How the webhook's configuration is read back. The platform does not publish this; ask its support.",
-    ),
-    webhookReadPath: key(
-      value.urlPath,
-      '/webhook',
-      "Where the webhook's configuration is read back. Not published either.",
-    ),
-    webhookActiveField: key(
-      value.fieldName,
-      'active',
-      'What the flag that turns sending on and off is called in PUT /webhook. Not published either.',
-    ),
   }),
+  quirks: section(
+    "Details that the platform's document doesn't show. Set them only if its support tells you to.",
+    {
+      webhookReadMethod: key(
+        value.oneOf('GET', 'POST'),
+        'GET',
+        "HTTP method for reading the webhook's configuration.",
+      ),
+      webhookReadPath: key(value.urlPath, '/webhook', "Path for reading the webhook's configuration."),
+      webhookActiveField: key(
+        value.fieldName,
+        'active',
+        'Field of PUT /webhook that switches sending on and off.',
+      ),
+      pageParameter: key(
+        value.optionalFieldName,
+        '',
+        'Page parameter of GET /order/all, if its answer comes in pages. Empty: the answer is complete.',
+      ),
+      listPath: key(
+        value.optionalDottedPath,
+        '',
+        'Path of the list of orders in the answer (example: "data.orders"). Empty: every list whose records look like orders.',
+      ),
+    },
+    'platform.quirks',
+  ),
   storage: z.object({
     directory: key(
       value.absolutePath,
@@ -157,16 +171,6 @@ export const FILE = z.object({
       'How many days back a wider look goes, for orders that change late. Open orders of earlier days, up to 366 days back, are requested by their days, in turn.',
     ),
     wideEveryMs: key(value.duration(MINUTE, 30 * DAY), '1h', 'How often the wider look is taken.'),
-    pageParameter: key(
-      value.optionalFieldName,
-      '',
-      'For an answer in pages: the name of the page parameter. Empty: the answer comes whole.',
-    ),
-    listPath: key(
-      value.optionalDottedPath,
-      '',
-      'Path of the list of orders in the answer, such as "data.orders". Empty: every list whose records look like orders.',
-    ),
     fields: key(
       value.orderFields,
       {},
@@ -285,7 +289,6 @@ export const FILE = z.object({
         0.3,
         'Share, from 0 to 1, of the stocks above zero of a branch that may go to zero within the window. It speaks from ten zeros on.',
       ),
-      zeroItemsWindowMs: key(value.duration(SECOND, DAY), '10m', 'The length of that window.'),
       priceFactorMax: key(
         value.decimal(0, 1_000_000),
         10,
@@ -321,7 +324,6 @@ export const FILE = z.object({
         '30d',
         'Changes that arrived or were superseded. Rejected ones stay until a person decides.',
       ),
-      quarantineMs: key(value.keepFor, '90d', 'What could not be read.'),
       personalDataMs: key(
         value.keepFor,
         '0d',
@@ -396,11 +398,6 @@ export const FILE = z.object({
         '1m',
         'How often; at once at a start, and when something becomes red or is over.',
       ),
-      name: key(
-        value.shortLine,
-        '',
-        'How this shop is called in the messages. Empty: shop.name, else the name of the machine.',
-      ),
       level: key(
         value.oneOf('amber', 'red'),
         'amber',
@@ -430,11 +427,6 @@ export const FILE = z.object({
         value.autoOrDuration(0, 30 * DAY),
         'auto',
         'Time without a sign of life after which a POS raises pos.silent. A sign is a batch, an acknowledgement, a request to the API (not from a browser or a screen), or a row in pos_alive. "auto": two hours of the day in which the POS gave a sign other than an acknowledgement in two of the last three weeks, at the same hour of the same weekday; so nights and closed days never count. A duration (example: "30m"): at any hour, for a POS that never sleeps. "0s": never.',
-      ),
-      timeoutMs: key(
-        value.duration(SECOND, 5 * MINUTE),
-        '30s',
-        'How long the command may run and the address may take. What fails is tried again.',
       ),
     },
   ),
@@ -470,11 +462,6 @@ export const FILE = z.object({
   }),
   log: z.object({
     level: key(value.oneOf(...LOG_LEVELS), 'info', 'fatal, error, warn, info, debug, trace or silent.'),
-    pretty: key(
-      value.oneOf('auto', true, false),
-      'auto',
-      '"auto": easy to read on a terminal, JSON elsewhere; true or false: always or never easy to read.',
-    ),
   }),
 });
 
@@ -482,8 +469,10 @@ export const FILE = z.object({
 export interface ConfigKey extends About {
   /** Path of the key, such as `orders.poll` or `branches`. */
   path: string;
-  /** Section of the key; '' for `branches` and `hooks`, which have none. */
+  /** Section of the key in the file; '' for `branches` and `hooks`, which have none. */
   section: string;
+  /** Property of the section in the configuration; '' if it has none. */
+  part: string;
   /** Name of the key in the file. */
   name: string;
   /** Name of the property in the configuration. */
@@ -496,24 +485,28 @@ export interface ConfigKey extends About {
 
 /** Returns the environment variable of a key; without `key`, the beginning of the names of the section's variables. */
 export function envName(section: string, key?: string): string {
-  return ['TILLSYNC', section, key]
+  return ['TILLSYNC', section.replace('.', '_'), key]
     .filter((part) => part)
     .join('_')
     .toUpperCase();
 }
 
-function keyOf(section: string, property: string, schema: z.ZodPrefault<z.ZodType>): ConfigKey {
+function keyOf(part: string, section: string, property: string, schema: z.ZodPrefault<z.ZodType>): ConfigKey {
   const found = abouts.get(schema) ?? { about: '' };
   const snake = property.replace(/Ms$/, '').replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   const name = found.name ?? snake;
   const path = section === '' ? name : `${section}.${name}`;
-  return { ...found, path, section, name, property, variable: envName(section, name), schema };
+  return { ...found, path, section, part, name, property, variable: envName(section, name), schema };
 }
 
-/** Purpose of each section; '' if its keys explain it. */
+function pathOf(name: string, schema: z.ZodType): string {
+  return abouts.get(schema)?.path ?? name;
+}
+
+/** Purpose of each section, by its path in the file; '' if its keys explain it. */
 export const SECTIONS: ReadonlyMap<string, string> = new Map(
   Object.entries(FILE.shape).flatMap(([name, schema]) =>
-    schema instanceof z.ZodObject ? [[name, abouts.get(schema)?.about ?? '']] : [],
+    schema instanceof z.ZodObject ? [[pathOf(name, schema), abouts.get(schema)?.about ?? '']] : [],
   ),
 );
 
@@ -521,9 +514,9 @@ export const SECTIONS: ReadonlyMap<string, string> = new Map(
 export const KEYS: readonly ConfigKey[] = Object.entries(FILE.shape).flatMap(([name, schema]) =>
   schema instanceof z.ZodObject
     ? Object.entries(schema.shape as Record<string, z.ZodPrefault<z.ZodType>>).map((key) =>
-        keyOf(name, ...key),
+        keyOf(name, pathOf(name, schema), ...key),
       )
-    : [keyOf('', name, schema)],
+    : [keyOf('', '', name, schema)],
 );
 
 /** Returns the key with this path. Throws if there is none. */

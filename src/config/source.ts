@@ -58,6 +58,11 @@ const SHOWN_MAX = 60;
 const SECRET_NAME = /secret|token|password|api_?key/i;
 const SECRET_LIKE = [SECRET_NAME, /eyJ[\w-]{4,}\.|^"[A-Za-z0-9_+=-]{32,}"$/, /:\/\/[^/\s"]*@/];
 
+/** Whether a value, as JSON text, may be a secret that somebody put into the file by mistake. */
+export function mayBeSecret(key: string, text: string): boolean {
+  return SECRET_NAME.test(key) || SECRET_LIKE.some((sign) => sign.test(text));
+}
+
 /**
  * Returns a value for the message of a fault: shortened, and hidden if it may be a secret that somebody put into the
  * file by mistake.
@@ -66,8 +71,7 @@ export function shownValue(key: string, value: unknown): string {
   if (value === undefined) return 'nothing';
   const text = jsonText(value);
   if (text === undefined) return 'a value that is nested too deeply';
-  if (SECRET_NAME.test(key) || SECRET_LIKE.some((sign) => sign.test(text)))
-    return 'a value that is not shown';
+  if (mayBeSecret(key, text)) return 'a value that is not shown';
   return text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text;
 }
 
@@ -155,19 +159,27 @@ const RESERVED_ENV = new Set(
 /** Returns faults for unknown sections and keys of the file, and for unknown overrides in the environment. */
 export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   const faults: ConfigFault[] = [];
-  const sections = [...SECTIONS.keys()];
   const others = KEYS.flatMap(({ section, name }) => (section === '' ? [name] : []));
-  for (const [name, table] of Object.entries(raw.root)) {
-    if (others.includes(name)) continue;
-    if (!SECTIONS.has(name)) {
-      faults.push(unknownName(raw.file, '', name, [...sections, ...others], 'section'));
+  const sections = [...SECTIONS.keys()];
+  const tables: [string, unknown][] = Object.entries(raw.root).filter(([name]) => !others.includes(name));
+  for (const [path, table] of tables) {
+    if (!SECTIONS.has(path)) {
+      const names = [...sections.filter((each) => !each.includes('.')), ...others];
+      faults.push(unknownName(raw.file, '', path, names, 'section'));
     } else if (!isTable(table)) {
-      const found = shownValue(name, table);
-      faults.push({ origin: raw.file, key: name, found, allowed: `a section [${name}]` });
+      faults.push({
+        origin: raw.file,
+        key: path,
+        found: shownValue(path, table),
+        allowed: `a section [${path}]`,
+      });
     } else {
-      const known = KEYS.flatMap((key) => (key.section === name ? [key.name] : []));
-      const unknown = Object.keys(table).filter((key) => !known.includes(key));
-      faults.push(...unknown.map((key) => unknownName(raw.file, `${name}.`, key, known, 'key')));
+      const known = KEYS.flatMap((key) => (key.section === path ? [key.name] : []));
+      for (const [name, value] of Object.entries(table)) {
+        // The loop goes on with the tables that are added here.
+        if (SECTIONS.has(`${path}.${name}`)) tables.push([`${path}.${name}`, value]);
+        else if (!known.includes(name)) faults.push(unknownName(raw.file, `${path}.`, name, known, 'key'));
+      }
     }
   }
   const variables = KEYS.map(({ variable }) => variable);
@@ -176,7 +188,9 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
     if (!name.startsWith('TILLSYNC_') || RESERVED_ENV.has(name) || variables.includes(name)) continue;
     // The variables for the secrets of hooks have this prefix.
     if (name.startsWith('TILLSYNC_HOOK_')) continue;
-    const gone = Object.entries(GONE).find(([key]) => name === envName(key.replace('.', '_')));
+    const gone = Object.entries(GONE).find(
+      ([key]) => name === envName(...(key.split('.') as [string, string])),
+    );
     if (gone) {
       const origin = `environment variable ${name}`;
       faults.push({ origin, key: '', found: 'a key that is gone', allowed: gone[1] });
@@ -198,6 +212,17 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
 
 /** What to write instead of a key that tillsync does not have any more. */
 const GONE: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(
+    [
+      ...['platform.webhook_read_method', 'platform.webhook_read_path', 'platform.webhook_active_field'],
+      ...['orders.page_parameter', 'orders.list_path'],
+    ].map((key) => [key, `the same key in [platform.quirks]`]),
+  ),
+  'alarms.name': 'nothing here: shop.name names the shop in alarms too',
+  'alarms.timeout': 'nothing here: a receiver always has 30 seconds',
+  'guard.zero_items_window': 'nothing here: the window is always ten minutes',
+  'retention.quarantine': 'nothing here: unreadable data is kept as long as retention.events says',
+  'log.pretty': 'nothing here: the log is easy to read on a terminal, and JSON elsewhere',
   'hub.store': 'nothing here: the shop on this machine is a branch: sudo tillsync branch add NAME --here',
   'hooks.store': 'nothing here: write the hook into the file of the branch, /etc/tillsync/NAME.toml',
   'hub.announce':
@@ -239,6 +264,9 @@ export function rawValue(
 ): { origin: string; value: unknown } {
   if (env[variable] !== undefined)
     return { origin: `environment variable ${variable}`, value: env[variable] };
-  const table = section === '' ? root : root[section];
+  let table: unknown = root;
+  for (const step of section.split('.').filter((each) => each !== '')) {
+    table = isTable(table) && Object.hasOwn(table, step) ? table[step] : undefined;
+  }
   return { origin: file, value: isTable(table) && Object.hasOwn(table, name) ? table[name] : undefined };
 }

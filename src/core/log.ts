@@ -14,8 +14,6 @@ export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', '
 /** Section `[log]` of the configuration. */
 export interface LogConfig {
   readonly level: (typeof LOG_LEVELS)[number];
-  /** `auto` is pretty on a terminal and JSON elsewhere. */
-  readonly pretty: 'auto' | boolean;
 }
 
 /** Length of the shortest secret that is hidden. A shorter one may be part of ordinary words. */

@@ -7,6 +7,8 @@ import { type Log, type LogConfig, secretForms } from './log.ts';
 import { type Clock, isoUtc } from './time.ts';
 
 interface LoggerOptions extends LogConfig {
+  /** `auto` is easy to read on a terminal, and JSON elsewhere. */
+  pretty: 'auto' | boolean;
   /** Whether lines are written to systemd's journal, which reads a priority from the beginning of a line. */
   toJournal?: boolean;
   /** Stream to which lines are written, such as `process.stdout`. */

@@ -24,7 +24,7 @@ export interface AlarmReport {
   /** When the fault began, ISO 8601 UTC; null if unknown. */
   since: string | null;
   at: string;
-  /** Name of the shop: `alarms.name`, else `shop.name`, else the name of the machine. */
+  /** Name of the shop: `shop.name`, else the name of the machine. */
   shop: string;
   host: string;
   /** Version of tillsync. */

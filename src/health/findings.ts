@@ -329,7 +329,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     flow: 'orders.poll',
     check: 'orders',
     message: 'The platform sends only part of the orders.',
-    remedy: 'Set orders.page_parameter in the configuration, or poll fewer days.',
+    remedy: 'Set platform.quirks.page_parameter in the configuration, or poll fewer days.',
   },
   'orders.lists': {
     level: 'amber',
@@ -337,7 +337,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'orders',
     message: "Part of the platform's order list isn't read.",
     remedy:
-      "Compare today's orders with the company panel. If none is missing, set orders.list_path in the configuration to the list that has them; the others are then ignored. If some are missing, send support the names of the lists. To see them again, run: {tillsync} sync orders",
+      "Compare today's orders with the company panel. If none is missing, set platform.quirks.list_path in the configuration to the list that has them; the others are then ignored. If some are missing, send support the names of the lists. To see them again, run: {tillsync} sync orders",
   },
   'webhook.refused': {
     level: 'amber',
@@ -382,7 +382,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'webhook.registered',
     message: "The platform has the webhook but hasn't switched it on.",
     remedy:
-      "Ask the platform's support for the name of the field that switches the webhook on. Set platform.webhook_active_field to that name, then run: {restart}",
+      "Ask the platform's support for the name of the field that switches the webhook on. Set platform.quirks.webhook_active_field to that name, then run: {restart}",
   },
   'webhook.unreadable': {
     level: 'amber',

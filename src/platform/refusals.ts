@@ -114,7 +114,7 @@ export function forbiddenError(endpoint: Endpoint, waitMs: number, message: stri
       retryAfterMs: waitMs,
       hint:
         endpoint === 'webhook.get'
-          ? 'Method and path of this read are not documented. If the platform has others, set platform.webhook_read_method and platform.webhook_read_path.'
+          ? 'Method and path of this read are not documented. If the platform has others, set platform.quirks.webhook_read_method and platform.quirks.webhook_read_path.'
           : "Ask the platform's support to allow it for this company; it is tried again within the hour.",
     },
   );

@@ -431,7 +431,7 @@ export class WebhookRegistration {
     if (active) this.#options.alarms.note('webhook.active-field', why);
     this.#switchFault = new TillsyncError('platform-refused', message, {
       cause,
-      hint: "Ask the platform's support for the name of the field that switches sending, and set platform.webhook_active_field to it.",
+      hint: "Ask the platform's support for the name of the field that switches sending, and set platform.quirks.webhook_active_field to it.",
     });
     return this.#switchFault;
   }

@@ -30,7 +30,7 @@ export function alarmReceivers({ config, secrets, env }: ReceiverSettings): Alar
 /** Returns the data for alarm messages: the shop's name, language and time zone, and the daily limit of messages. */
 export function reportContext({ shop, alarms, orders }: ReceiverSettings['config']) {
   return {
-    shop: alarms.name || shopName({ shop, alarms }),
+    shop: shopName({ shop }),
     dailyMax: alarms.dailyMax,
     version: programVersion(),
     language: shop.language,

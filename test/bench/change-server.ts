@@ -46,7 +46,6 @@ const server = createLocalServer({
           limits,
           storage: { directory, group: '' },
           shop: { name: 'Corner shop', currency: '' },
-          alarms: { name: '' },
           hub: { nats: '' },
           link: { hub: '' },
           platform: { baseUrl: 'http://platform.test' },

@@ -136,7 +136,6 @@ function configOf(directory: string, machine: string, recipient: string): string
     ...['[backup]', `recipient = "${recipient}"`],
     ...['[webhook]', 'listen = "127.0.0.1:0"', '[orders]', 'timezone = "America/Santiago"'],
     ...['[local]', 'listen = "127.0.0.1:0"', '[[branches]]', 'subsidiary_id = "sub-1"'],
-    ...['[log]', 'pretty = false'],
   ];
   writeFileSync(file, `${lines.join('\n')}\n`);
   return file;

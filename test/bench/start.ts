@@ -100,7 +100,6 @@ listen = "127.0.0.1:0"
 [[branches]]
 subsidiary_id = "sub-1"
 [log]
-pretty = false
 `,
   );
   return file;

@@ -374,7 +374,7 @@ describe('the daemon', () => {
     const down = await json(['webhook', 'test'], own);
     expect(down).toMatchObject({ code: 1, document: { ok: false } });
     const stop = new AbortController();
-    const running = invoke(['run'], { env: { ...own, TILLSYNC_LOG_PRETTY: 'false' }, stop });
+    const running = invoke(['run'], { env: own, stop });
     await expect
       .poll(async () => (await json(['webhook', 'test'], own)).document, {
         timeout: 60_000 * Number(process.env.TILLSYNC_SLOW),

@@ -1,5 +1,5 @@
 /**
- * Tests src/cli/program.ts, src/config/reference.ts, src/support/doctor/doctor.ts and src/page/views/page-view.ts: nobody
+ * Tests src/cli/program.ts, config/package/configuration.ts, src/support/doctor/doctor.ts and src/page/views/page-view.ts: nobody
  * with a single store meets a word of hubs.
  */
 

@@ -27,7 +27,6 @@ describe('[alarms]', () => {
       url: 'https://x.example/h?k=1',
       heartbeatUrl: '',
       heartbeatEveryMs: 60_000,
-      name: '',
       level: 'amber',
       settleMs: 60_000,
       repeatMs: 86_400_000,

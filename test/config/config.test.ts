@@ -1,13 +1,13 @@
-/** Tests src/config/schema.ts, src/config/source.ts, src/config/values.ts and src/config/reference.ts. */
+/** Tests src/config/schema.ts, src/config/source.ts, src/config/values.ts and config/package/configuration.ts. */
 
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { chainSampleConfig, sampleConfig } from '../../config/package/configuration.ts';
 import { shopName } from '../../src/app/installation.ts';
 import { configWarnings, loadConfig, readConfig, readSetup } from '../../src/config/config.ts';
 import type { Config } from '../../src/config/config-type.ts';
-import { chainSampleConfig, sampleConfig } from '../../src/config/reference.ts';
 import { KEYS } from '../../src/config/schema.ts';
 import type { ConfigFault } from '../../src/config/source.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
@@ -172,7 +172,6 @@ describe('the environment', () => {
       TILLSYNC_ORDERS_LOOKBACK_DAYS: '5',
       TILLSYNC_WEBHOOK_ENABLED: 'false',
       TILLSYNC_WEBHOOK_BODY_LIMIT: '2048',
-      TILLSYNC_LOG_PRETTY: 'auto',
       TILLSYNC_ORDERS_FIELDS: '{"order_id":["no"]}',
       TILLSYNC_BRANCHES: '[{"subsidiary_id":"7"},{"external_id":"B2"}]',
     });
@@ -329,7 +328,6 @@ x = 1`);
     ['[retention]\nmax_bytes = "1MiB"', 'retention.max_bytes'],
     ['[retention]\norders = "31d"', 'retention.orders'],
     ['[log]\nlevel = "loud"', 'log.level'],
-    ['[log]\npretty = "yes"', 'log.pretty'],
     ['[local]\nlisten = "127.0.0.1:8787"', 'local.listen'],
     ['[[branches]]\nexternal_id = "1"\n[[branches]]\nexternal_id = "1"', 'branches[1].external_id'],
     ['[branches]\nexternal_id = "1"', 'branches'],
@@ -376,9 +374,8 @@ x = 1`);
 describe('[shop]', () => {
   const named = (text: string) => shopName(configOf(`${MINIMAL}${text}`));
 
-  test('is called by its name, else as alarms call it, else as the machine', () => {
-    expect(named('[shop]\nname = "Corner"\n[alarms]\nname = "Alarm"')).toBe('Corner');
-    expect(named('[alarms]\nname = "Alarm"')).toBe('Alarm');
+  test('is called by its name, else as the machine', () => {
+    expect(named('[shop]\nname = "Corner"')).toBe('Corner');
     expect(named('')).toBe(hostname());
   });
 

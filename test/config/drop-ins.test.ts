@@ -4,8 +4,8 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { sampleConfig } from '../../config/package/configuration.ts';
 import { writeDropIns } from '../../src/config/drop-ins.ts';
-import { sampleConfig } from '../../src/config/reference.ts';
 
 const SERVICE = 'tillsync.service.d/50-storage.conf';
 const SOCKET = 'tillsync.socket.d/50-webhook-listen.conf';

@@ -11,8 +11,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parse } from 'smol-toml';
 import { describe, expect, test } from 'vitest';
+import { sampleConfig } from '../../config/package/configuration.ts';
 import { replaceFile, setBranches, setKey } from '../../src/config/edit.ts';
-import { sampleConfig } from '../../src/config/reference.ts';
 
 /** Returns the lines that only one of the two texts has. */
 function difference(before: string, after: string): { gone: string[]; come: string[] } {

@@ -27,7 +27,7 @@ function secondCompany(name: string, uid: number, localPort = 8788): { file: str
   writeFileSync(
     file,
     `[platform]\nbase_url = "http://127.0.0.1:9"\n[storage]\ndirectory = "${storage}"\n` +
-      `[local]\nlisten = "127.0.0.1:${localPort}"\n[alarms]\nname = "South shop"\n[webhook]\nenabled = false\n` +
+      `[local]\nlisten = "127.0.0.1:${localPort}"\n[shop]\nname = "South shop"\n[webhook]\nenabled = false\n` +
       '[[branches]]\nexternal_id = "B1"\n',
   );
   return { file, storage };

@@ -60,8 +60,9 @@ function configure(more = ''): void {
   const { port } = server.address() as AddressInfo;
   appendFileSync(
     place.configFile,
-    `[alarms]\ncommand = ["${program}", "a b; $(c)"]\nurl = "http://127.0.0.1:${port}/hook?key=hidden-in-the-address"\nname = "Shop 7"\nsettle = "500ms"\n${more}`,
+    `[alarms]\ncommand = ["${program}", "a b; $(c)"]\nurl = "http://127.0.0.1:${port}/hook?key=hidden-in-the-address"\nsettle = "500ms"\n${more}`,
   );
+  place.env.TILLSYNC_SHOP_NAME = 'Shop 7';
   place.env.TILLSYNC_ALARM_TOKEN = TOKEN;
 }
 

@@ -159,7 +159,7 @@ describe('a poll', () => {
       expect(await rig.run(orderPoll.poll())).toMatchObject({ created: 1 });
       await rig.clock.advance(1_000);
       expect(alarms(rig)).toEqual(raised);
-      expect(FINDINGS['orders.lists'].remedy).toContain('orders.list_path');
+      expect(FINDINGS['orders.lists'].remedy).toContain('platform.quirks.list_path');
     },
   );
 
@@ -242,7 +242,7 @@ describe('a poll', () => {
     const config = { pageParameter: 'page' };
     const rig = storeRig({
       platform: { shape: { envelope: 'docs', pageSize: 2 } },
-      config: (same) => ({ ...same, orders: { ...same.orders, ...config } }),
+      config: (same) => ({ ...same, quirks: { ...same.quirks, ...config } }),
     });
     for (let i = 0; i < 5; i++) rig.sandbox.control.createOrder({}, { hidden: true });
     const pages: string[] = [];

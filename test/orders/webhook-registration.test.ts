@@ -166,7 +166,7 @@ describe('WebhookRegistration', () => {
     platform.ignoresActive = true;
     await expect(registration.ensure()).rejects.toMatchObject({
       code: 'platform-refused',
-      hint: expect.stringContaining('platform.webhook_active_field'),
+      hint: expect.stringContaining('platform.quirks.webhook_active_field'),
     });
     expect([...alarms.keys()]).toEqual(['webhook.active-field']);
     platform.ignoresActive = false;
@@ -282,7 +282,7 @@ describe('WebhookRegistration', () => {
     await registration.ensure();
     await expect(registration.choose({ callbackUrl: URL_HERE, isOff: true })).rejects.toMatchObject({
       code: 'platform-refused',
-      hint: expect.stringContaining('platform.webhook_active_field'),
+      hint: expect.stringContaining('platform.quirks.webhook_active_field'),
     });
     expect(store.read().isOff).toBe(false);
     expect([...alarms.keys()]).toEqual([]);

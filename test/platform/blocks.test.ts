@@ -119,7 +119,7 @@ test('a 403 to the read of the webhook, whose path is a guess, stops that read a
   const fault = await r.fault(platform.webhookGet());
   expect(fault).toMatchObject({
     code: 'forbidden',
-    hint: expect.stringContaining('platform.webhook_read_path'),
+    hint: expect.stringContaining('platform.quirks.webhook_read_path'),
   });
   const at = r.clock.monotonicMs();
   await r.run(platform.productGet(sku));

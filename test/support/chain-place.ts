@@ -120,7 +120,7 @@ export class ChainPlace {
     const { stderr, code } = await this.joinAs(place);
     if (code !== 0) throw new Error(stderr);
     const text = readFileSync(place.configFile, 'utf8');
-    writeFileSync(place.configFile, `${text}\n[log]\nlevel = "debug"\npretty = false\n`);
+    writeFileSync(place.configFile, `${text}\n[log]\nlevel = "debug"\n`);
     return place;
   }
 

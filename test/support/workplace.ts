@@ -166,7 +166,6 @@ requests_per_window = ${limits.requestsPerWindow}
 orders_per_window = ${limits.ordersPerWindow}
 [log]
 level = "debug"
-pretty = false
 [[branches]]
 subsidiary_id = "sub-1"
 [[branches]]

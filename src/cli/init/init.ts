@@ -227,7 +227,7 @@ async function tryAnswers(
   { cli, options, secrets, setUp }: Omit<Answering, 'terminal'>,
 ): Promise<void> {
   if (!steps.includes('platform')) return setUp.tryListener('local.listen');
-  if (setUp.draft.value('platform.base_url') === SAMPLE_BASE_URL) {
+  if ((setUp.draft.value('platform.base_url') ?? SAMPLE_BASE_URL) === SAMPLE_BASE_URL) {
     throw new TillsyncError('usage', "The address of the platform's API is not set.", {
       hint: 'Give it with --base-url.',
     });

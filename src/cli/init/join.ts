@@ -6,7 +6,7 @@ import { openState } from '../../app/state.ts';
 import { checkGroup, prepareStorage, refuseUnsafe, storagePaths } from '../../app/storage.ts';
 import { loadConfig, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
-import { ConfigDraft, replaceFile, type ScalarValue, setKey } from '../../config/edit.ts';
+import { ConfigDraft, replaceFile, setKey } from '../../config/edit.ts';
 import { isBranch } from '../../config/roles.ts';
 import { configPath, DEFAULT_CONFIG_FILE, isSetUp } from '../../config/source.ts';
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
@@ -140,7 +140,7 @@ async function branchConfig(
       text = setKey(text, 'local', 'listen', `127.0.0.1:${port}`);
     }
   }
-  const wanted: [string, string, ScalarValue | undefined][] = [
+  const wanted: [string, string, string | boolean | undefined][] = [
     ['link', 'hub', hub],
     ['link', 'branch', branch],
     ['link', 'ca_file', caFile === '' ? undefined : caFile],

@@ -229,6 +229,12 @@ export async function isOfService(
   return (await show('MainPID', unit)).trim() === String(pid);
 }
 
+/** Whether the socket unit listens on another port than this one. */
+export async function hasMoved({ socket }: Service, port: number, env: Environment): Promise<boolean> {
+  const { text } = await execute(env, 'systemctl', 'show', '--property=Listen', '--value', socket);
+  return text.trim() !== '' && !text.includes(`:${port} `);
+}
+
 /** Returns the commands that apply a new configuration, in order. `moved` is true if callbacks have a new address. */
 export function commandsFor({ unit, socket }: Service, moved: boolean): string[][] {
   return [

@@ -77,7 +77,7 @@ export interface PollReport extends Omit<ImportReport, 'listFound'> {
 }
 
 const MORE_PAGES =
-  'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
+  'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set platform.quirks.page_parameter.';
 
 /**
  * Time for which answers may be unreadable before an alarm. An error page of a proxy or a maintenance page is usually
@@ -264,7 +264,7 @@ export class OrderPoll {
         'platform-garbled',
         'The answer of GET /order/all holds no list of orders that tillsync can find. It was kept whole in the quarantine and nothing was mirrored from it.',
         {
-          hint: 'Look at it with `{tillsync} quarantine list`, and name its list in the config as orders.list_path.',
+          hint: 'Look at it with `{tillsync} quarantine list`, and name its list in the config as platform.quirks.list_path.',
         },
       );
     }

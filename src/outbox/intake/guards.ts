@@ -10,7 +10,7 @@ export type Guard = 'zero-items' | 'price-factor' | 'missing-share' | 'restored'
 export interface GuardSettings {
   /** `guard.zero_items_max`: number of stocks that may go to zero within the window before more are held. */
   zeroItemsMax: number;
-  /** `guard.zero_items_window`: length of the window in which zeros are counted. */
+  /** Length of the window in which zeros are counted. */
   zeroItemsWindowMs: number;
   /** `guard.zero_share_max`: share (0 to 1) of a branch's stocks above zero that may go to zero within the window. */
   zeroShareMax: number;

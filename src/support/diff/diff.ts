@@ -74,7 +74,10 @@ export async function diffOrders(
   return { window, compared: readings.size, differences, moved, unreadable, morePages };
 }
 
-function readingsOf(body: Uint8Array, { orders: { fields, statuses, timezone, listPath } }: Config) {
+function readingsOf(
+  body: Uint8Array,
+  { orders: { fields, statuses, timezone }, quirks: { listPath } }: Config,
+) {
   const spellings = compileSpellings(fields, timezone, statuses);
   const scanned = scanRecords(body);
   const found = chooseOrders(body, scanned, { listPath, spellings });

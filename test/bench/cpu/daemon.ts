@@ -184,7 +184,6 @@ listen = "127.0.0.1:0"
 [[branches]]
 subsidiary_id = "sub-1"
 [log]
-pretty = false
 `,
   );
   const environment = {

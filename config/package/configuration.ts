@@ -1,6 +1,6 @@
-import { CHAIN_SECTIONS } from './roles.ts';
-import { allowedOf, type ConfigKey, KEYS, SECTIONS } from './schema.ts';
-import { isTable } from './values.ts';
+import { CHAIN_SECTIONS } from '../../src/config/roles.ts';
+import { allowedOf, type ConfigKey, KEYS, SECTIONS } from '../../src/config/schema.ts';
+import { isTable } from '../../src/config/values.ts';
 
 /** Longest line of a comment in the sample, in characters. */
 const COLUMNS = 118;
