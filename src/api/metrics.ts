@@ -12,8 +12,8 @@ import { type BranchMapping, branchMappings, MAPPINGS_FOR_MS } from '../catalog/
 import type { Config } from '../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../config/roles.ts';
 import { FRESHNESS_STATES, type Freshness } from '../core/alarm.ts';
-import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import { whenFree } from '../core/loop.ts';
 import { type Clock, keptFor } from '../core/time.ts';
 import {
   type Counters,

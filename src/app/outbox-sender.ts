@@ -1,7 +1,8 @@
 import { type SweepNowRequest, sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
 import type { Freshness } from '../core/alarm.ts';
-import { counted, TillsyncError, whenFree } from '../core/errors.ts';
+import { counted, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import type { ChangeKind, OutboxEntry } from '../outbox/intake/change.ts';
 import { DifferenceMonitor, OutboxMaintenance } from '../outbox/sending/maintenance.ts';

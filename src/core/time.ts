@@ -13,24 +13,6 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** Time for which a piece of longer work may hold the event loop before callbacks get their turn. */
-const TURN_MS = 5;
-/** Pieces that are done in any case, because the commit after them takes as long as some of them. */
-const TURN_PIECES = 4;
-
-/**
- * Returns a function that tells, after each piece of work that begins now, whether it has held the event loop long
- * enough.
- */
-export function turnEnd(clock: Pick<Clock, 'monotonicMs'>): () => boolean {
-  const endMs = clock.monotonicMs() + TURN_MS;
-  let pieces = 0;
-  return () => {
-    pieces += 1;
-    return pieces >= TURN_PIECES && clock.monotonicMs() >= endMs;
-  };
-}
-
 /** Returns a function that calls `look` and caches its result for `ms`. It does not cache an error or undefined. */
 export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: () => T): () => T {
   let kept: { found: T; untilMonoMs: number } | undefined;

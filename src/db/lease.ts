@@ -1,6 +1,6 @@
 import { readFileSync, readlinkSync } from 'node:fs';
 import type Database from 'better-sqlite3';
-import { whenFree } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { factOf, setFact } from './facts.ts';
 import { sqlOf, storing } from './sqlite.ts';

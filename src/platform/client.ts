@@ -1,5 +1,6 @@
 import type { z } from 'zod';
-import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import {
   expectJsonLike,
   expectNoRefusal,

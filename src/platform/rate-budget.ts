@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
-import { TillsyncError, whenFree } from '../core/errors.ts';
+import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import { whenFree } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { BootTime, Holders } from '../db/lease.ts';
 import { preparedOnUse, storing } from '../db/sqlite.ts';

@@ -1,5 +1,5 @@
-import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
-import { retryDelayMs } from '../core/loop.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import { retryDelayMs, whenFree } from '../core/loop.ts';
 import type { Random } from '../core/time.ts';
 import type { CallOptions, Wait } from './platform.ts';
 import { TokenRefresh, type TokenRefreshOptions } from './token-refresh.ts';

@@ -1,6 +1,6 @@
-import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { backoffMs, sleepAwake } from '../core/loop.ts';
+import { backoffMs, sleepAwake, whenFree } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { expectSuccess, jsonObject, readAs, readData, serverDateMs } from './answers.ts';
 import type { Wait } from './platform.ts';

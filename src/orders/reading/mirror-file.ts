@@ -1,7 +1,8 @@
 import { statSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
-import { hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
+import { hasCode, TillsyncError } from '../../core/errors.ts';
+import { whenFree } from '../../core/loop.ts';
 import type { Clock } from '../../core/time.ts';
 import { factOf } from '../../db/facts.ts';
 import {
