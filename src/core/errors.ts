@@ -71,7 +71,6 @@ export function sameCommandWithSudo(): string {
 
 /** Replaces the placeholders in a text by commands: `{tillsync} auth set` → `sudo tillsync auth set`. */
 export function formatCommands(text: string): string {
-  if (!text.includes('{')) return text;
   return text.replaceAll(NAMED, (_all, name: keyof TypedWords) => typedWords()[name]);
 }
 
