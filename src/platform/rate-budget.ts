@@ -191,7 +191,8 @@ export class RateStore {
     this.#sql = statements(db);
     this.#holders = holders;
     this.#transaction = db.transaction((action) => {
-      const nowMs = time.now();
+      const { clock } = time;
+      const nowMs = time.bootId === clock.bootId ? clock.monotonicMs() : time.now();
       if ((this.#sql.newestTime.get() ?? 0) > nowMs) time.clamp(nowMs);
       return action(nowMs);
     });
