@@ -89,7 +89,7 @@ export class OutboxSender {
         platform,
         clock: this.#options.clock,
         lookBelow: config.stock.lookBelow,
-        isHeardLate: () => mirror.health.freshness().some(isHeardLate),
+        isHeardLate: mirror.health.isHeardLate.bind(mirror.health),
       }),
       hasBranches: branches.length > 0,
       lastPollOkMs: () => mirror.polls.lastOkMs(),
@@ -111,11 +111,6 @@ export class OutboxSender {
     if (!this.#maintenance?.isSender) return 'elsewhere';
     return this.#options.mayCall() ? 'sends' : 'locked-out';
   }
-}
-
-/** Returns whether orders come only by polls. */
-function isHeardLate({ subject, state }: Freshness): boolean {
-  return subject === 'orders.webhook' && (state === 'off' || state === 'degraded');
 }
 
 const LOOK_EVERY_MS = 100;

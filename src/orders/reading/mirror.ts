@@ -37,17 +37,16 @@ export interface MirrorHealth extends FreshnessBoard, Alarms {
   adopt(freshness: Freshness): void;
   /** Returns one entry per subject, including reports that are not written yet. */
   freshness(): Freshness[];
+  /** Returns whether orders come only by polls. */
+  isHeardLate(): boolean;
   /** Returns the raised alarms, oldest first, including those that are not written yet. */
   raised(): RaisedAlarm[];
   /**
-   * Called with the raised alarms that are not on the disk, after each write and when the mirror is locked. Must not
-   * throw.
+   * Called with the raised alarms that are not on the disk, after each write and when the mirror is locked; with an
+   * empty list once after they were written. If it throws, it is called again after the next write.
    */
   onUnwritten: (alarms: readonly RaisedAlarm[]) => void;
-  /**
-   * Calls `onUnwritten` with the raised alarms that are not on the disk; with an empty list if all reports were
-   * written.
-   */
+  /** Calls `onUnwritten` if raised alarms are not on the disk, or were not when it was called last. */
   notifyUnwritten(): void;
   /** Waits until all reports were written or a write failed. */
   flush(): Promise<void>;
