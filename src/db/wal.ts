@@ -28,7 +28,7 @@ interface WalMaintenanceOptions {
  * Keeps the write-ahead log small. While a reader has a read open, the log grows with each write and cannot shrink.
  * Only the end of that read helps, so an alarm names the program.
  */
-export class WalMaintenance {
+class WalMaintenance {
   readonly #options: WalMaintenanceOptions;
   #checkedMs = Number.NEGATIVE_INFINITY;
   /**
@@ -102,7 +102,7 @@ interface LockWatchOptions extends WalMaintenanceOptions {
  * Reports that another program keeps the mirror locked. Every user who may read the mirror can lock it, so tillsync
  * cannot prevent this. The alarm names the program.
  */
-export class LockMonitor {
+class LockMonitor {
   readonly #options: LockWatchOptions;
   /** Whether the alarm is raised; undefined at first, because an earlier process may have raised it. */
   #isUp: boolean | undefined;
@@ -144,5 +144,41 @@ export class LockMonitor {
       await this.#options.clock.sleep(AGAIN_AFTER_MS, signal);
       if (!signal.aborted) await this.#options.tryAgain();
     }
+  }
+}
+
+interface MirrorWatchOptions {
+  path: string;
+  clock: Clock;
+  /** Alarms, with what is done about those that cannot be written while the mirror is locked. */
+  alarms: Alarms & { flush(): Promise<void>; notifyUnwritten(): void };
+}
+
+/** Keeps the mirror's log small, and raises the alarms about programs that keep a read or a lock of the mirror. */
+export class MirrorWatch {
+  readonly #log: WalMaintenance;
+  readonly #lock: LockMonitor;
+  readonly #notifyUnwritten: () => void;
+
+  constructor({ path, clock, alarms }: MirrorWatchOptions) {
+    this.#log = new WalMaintenance({ path, clock, alarms });
+    this.#lock = new LockMonitor({ path, clock, alarms, tryAgain: () => alarms.flush() });
+    this.#notifyUnwritten = () => alarms.notifyUnwritten();
+  }
+
+  /** Must be called after each transaction. Does not throw. */
+  written(db: Database.Database): void {
+    this.#log.checkpoint(db);
+    this.#lock.free();
+  }
+
+  /** Must be called when a transaction gave up waiting for another process. Does not throw. */
+  locked(): void {
+    this.#lock.locked();
+    this.#notifyUnwritten();
+  }
+
+  close(): void {
+    this.#lock.close();
   }
 }
