@@ -115,6 +115,11 @@ export function withTimes(text: string, write: (ms: number) => string): string {
   });
 }
 
+/** Returns the calendar date of a time in a zone, as YYYY-MM-DD. */
+export function dateIn(timezone: string, epochMs: number): string {
+  return new Date(zoneCalendar(timezone).wallMs(epochMs)).toISOString().slice(0, 10);
+}
+
 /** Returns a time as the zone's clock shows it, such as `2026-01-15 09:30`. */
 export function localTime(instantMs: number, timeZone: string): string {
   return isoUtc(zoneCalendar(timeZone).wallMs(instantMs)).slice(0, 16).replace('T', ' ');
@@ -125,7 +130,7 @@ export function localTime(instantMs: number, timeZone: string): string {
  * `2026-01-15T12:30:00.000Z` → `09:30`.
  */
 export function localTimes(text: string, timeZone: string, nowMs: number): string {
-  const today = localTime(nowMs, timeZone).slice(0, 10);
+  const today = dateIn(timeZone, nowMs);
   return withTimes(text, (ms) => localTime(ms, timeZone)).replaceAll(
     new RegExp(`\\b${today} (?=\\d{2}:\\d{2}\\b)`, 'g'),
     '',

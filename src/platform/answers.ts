@@ -1,7 +1,6 @@
 import type { z } from 'zod';
 import { TillsyncError } from '../core/errors.ts';
-import { parseLossless } from '../core/json-records.ts';
-import { jsonText } from '../core/values.ts';
+import { jsonText, parseLossless } from '../core/values.ts';
 import type { SingleAnswer } from './platform.ts';
 import {
   type BatchAnswer,
