@@ -10,7 +10,6 @@ import {
   type CallOptions,
   ENDPOINTS,
   type Endpoint,
-  intervalMsOf,
   type PlatformLimits,
   type Wait,
   type WaitReason,
@@ -40,6 +39,11 @@ const RESERVED_SHARE = 0.2;
 const PROBE_GRACE_MS = 15_000;
 /** Interval at which a waiting call checks whether the probe of another call has ended the block. */
 const PROBE_RECHECK_MS = 500;
+
+/** Returns the minimum time between two calls of `endpoint`. */
+function intervalMsOf(endpoint: Endpoint, limits: PlatformLimits): number {
+  return endpoint === 'order.all' ? limits.ordersIntervalMs : limits.endpointIntervalMs;
+}
 
 export interface SlotTicket {
   endpoint: Endpoint;
