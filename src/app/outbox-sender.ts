@@ -24,12 +24,15 @@ export interface OutboxSenderOptions
 export class OutboxSender {
   readonly #options: OutboxSenderOptions;
   readonly #freshness: PushFreshness;
+  readonly #lastPollOkMs: () => number | null;
   readonly #pushing = new Set<Promise<void>>();
   #maintenance: OutboxMaintenance | undefined;
 
   constructor(options: OutboxSenderOptions) {
     this.#options = options;
-    this.#freshness = new PushFreshness(options.services.mirror.health);
+    const { health } = options.services.mirror;
+    this.#freshness = new PushFreshness(health);
+    this.#lastPollOkMs = health.lastOkMs.bind(health, 'orders.poll');
   }
 
   /** Whether this process may send now, because no other process does and the platform can be called. */
@@ -45,7 +48,7 @@ export class OutboxSender {
       stores,
       clock: this.#options.clock,
       onDifference: config.stock.onDifference,
-      lastPollOkMs: () => mirror.polls.lastOkMs(),
+      lastPollOkMs: this.#lastPollOkMs,
       onQueued: () => outbox.queued(),
     });
     this.#maintenance = new OutboxMaintenance({
@@ -57,7 +60,7 @@ export class OutboxSender {
       beat,
       holdBack: config.stock.holdBackUnbooked,
       compare: async () => {
-        const polledMs = mirror.polls.lastOkMs();
+        const polledMs = this.#lastPollOkMs();
         if (polledMs !== null && stores.read(({ looks }) => !looks.isEmpty)) {
           if (await stores.write(({ looks }) => looks.end(polledMs))) outbox.queued();
         }
@@ -92,7 +95,7 @@ export class OutboxSender {
         isHeardLate: mirror.health.isHeardLate.bind(mirror.health),
       }),
       hasBranches: branches.length > 0,
-      lastPollOkMs: () => mirror.polls.lastOkMs(),
+      lastPollOkMs: this.#lastPollOkMs,
       status: () => this.#status(),
       lingerMs: config.outbox.lingerMs,
     });

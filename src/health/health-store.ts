@@ -134,6 +134,12 @@ export class HealthStore implements MirrorHealth {
     });
   }
 
+  lastOkMs(subject: FreshnessSubject): number | null {
+    const iso = this.freshness().find((flow) => flow.subject === subject)?.lastOkAt;
+    const ms = iso == null ? Number.NaN : Date.parse(iso);
+    return Number.isNaN(ms) ? null : ms;
+  }
+
   isHeardLate(): boolean {
     return this.freshness().some(
       ({ subject, state }) => subject === 'orders.webhook' && (state === 'off' || state === 'degraded'),

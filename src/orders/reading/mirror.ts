@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { Alarms, AlarmUp, Freshness, FreshnessBoard } from '../../core/alarm.ts';
+import type { Alarms, AlarmUp, Freshness, FreshnessBoard, FreshnessSubject } from '../../core/alarm.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
 import type { Role } from '../../db/migrate.ts';
 import { walBytes } from '../../db/sqlite.ts';
@@ -37,6 +37,8 @@ export interface MirrorHealth extends FreshnessBoard, Alarms {
   adopt(freshness: Freshness): void;
   /** Returns one entry per subject, including reports that are not written yet. */
   freshness(): Freshness[];
+  /** Returns when a flow last succeeded, on this machine's clock; null if it never did. */
+  lastOkMs(subject: FreshnessSubject): number | null;
   /** Returns whether orders come only by polls. */
   isHeardLate(): boolean;
   /** Returns the raised alarms, oldest first, including those that are not written yet. */
@@ -110,7 +112,7 @@ export class Mirror extends MirrorFile implements OrderSink {
     this.#spellings = compileSpellings(spellings, timezone, statuses);
     this.#import = new OrderImport({ file: this, spellings, statuses, timezone, listPath });
     this.orders = new OrderStore(this);
-    this.polls = new PollStore(this, () => this.health.freshness());
+    this.polls = new PollStore(this, this.health);
     this.listed = new ListedOrders(this);
     this.quarantine = new QuarantineStore(this);
     this.customers = new CustomerStore({
