@@ -11,8 +11,8 @@ import {
   openConnection,
   openKeeper,
 } from '../../db/mirror-connection.ts';
-import { settleWal, sqlOf, storing, toStorageError, unsynced } from '../../db/sqlite.ts';
-import { type MirrorWatch, truncateWal } from '../../db/wal.ts';
+import { settleWal, sqlOf, storing, toStorageError, unsynced, walBytes } from '../../db/sqlite.ts';
+import { type MirrorWatch, truncateWal, WAL_BYTES_MAX } from '../../db/wal.ts';
 import { SEQ_JUMP } from '../merging/order.ts';
 
 /** Returns the highest seq that was ever used, even if its event was deleted; 0 if there was none. */
@@ -161,6 +161,8 @@ export class WriteGate {
 
 const REOPEN_AFTER_MS = 500;
 const INODE_CHECK_MS = 1_000;
+/** Shortest time between two looks at the size of the log, which are cheap while the log is small. */
+const LOG_CHECK_MS = 1_000;
 /** Number of events after which the feed's seq is recorded again; far fewer than `SEQ_JUMP`. */
 const NOTE_EVERY_EVENTS = 10_000;
 
@@ -190,12 +192,16 @@ export class MirrorFile {
   readonly gate = new WriteGate();
   readonly path: string;
   readonly clock: Clock;
-  /** Told after each transaction of this process, and when one gave up waiting for another process. */
+  /** Acts on a large log, and on a lock of another process. */
   protected watch: MirrorWatch | undefined;
   readonly #options: MirrorFileOptions;
   #open: OpenFile | undefined;
   #failure: { error: TillsyncError; untilMs: number } | undefined;
   #inodeCheckedMs = 0;
+  #logCheckedMs = Number.NEGATIVE_INFINITY;
+  // Both true at first, because an earlier process may have raised their alarms.
+  #isLogLarge = true;
+  #isLocked = true;
   #notedSeq = 0;
   /** Resolves once the event loop has looked for requests after the last transaction; undefined if it has. */
   #turn: Promise<void> | undefined;
@@ -248,14 +254,30 @@ export class MirrorFile {
       this.#turn ??= this.#nextTurn();
       result = await whenFree(this.clock, () => this.#guarded(use), undefined, signal);
     } catch (error) {
-      if (hasCode(error, 'storage-busy')) this.watch?.locked();
+      if (hasCode(error, 'storage-busy')) {
+        this.#isLocked = true;
+        this.watch?.locked();
+      }
       throw error;
     } finally {
       this.gate.leave();
     }
-    if (this.#open) this.watch?.written(this.#open.db);
+    if (this.#open) this.#tend(this.#open.db);
     this.noteFeed();
     return result;
+  }
+
+  /** Must be called after each transaction. */
+  #tend(db: Database.Database): void {
+    const nowMs = this.clock.monotonicMs();
+    if (nowMs - this.#logCheckedMs >= LOG_CHECK_MS) {
+      this.#logCheckedMs = nowMs;
+      const isNews = this.#isLogLarge || walBytes(this.path) > WAL_BYTES_MAX;
+      if (isNews && this.watch) this.#isLogLarge = this.watch.truncate(db);
+    }
+    if (!this.#isLocked) return;
+    this.#isLocked = false;
+    this.watch?.free();
   }
 
   /** Waits until no transaction has run in this turn of the event loop, so that many of them leave room for callbacks. */
