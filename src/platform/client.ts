@@ -5,6 +5,7 @@ import {
   expectJsonLike,
   expectNoRefusal,
   expectSuccess,
+  PlatformClock,
   readAs,
   readBatchData,
   readData,
@@ -35,7 +36,7 @@ import {
   webhookPutRequest,
 } from './schemas.ts';
 import { type AccessToken, TokenKeeper, type TokenKeeperOptions, unauthorized } from './token-keeper.ts';
-import { PlatformClock, type TokenStore } from './tokens.ts';
+import type { TokenStore } from './tokens.ts';
 import type { CallAnswer, TransportAnswer } from './transport.ts';
 
 /**
