@@ -1,5 +1,5 @@
 import { configuredNames } from '../config/roles.ts';
-import { whenFree } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import { isoUtc } from '../core/time.ts';
 import { branchBoard } from '../link/branch-status.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';

@@ -10,7 +10,8 @@ import {
   inventoryReport,
   wholeInventory,
 } from '../app/inventory.ts';
-import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
+import { asTillsyncError, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import type { ChangeKind, SourceLine } from '../outbox/intake/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/intake/change-file.ts';
 import type { DecimalSign } from '../outbox/intake/csv.ts';

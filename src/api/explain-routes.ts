@@ -1,7 +1,8 @@
 import { configuredBranches } from '../app/read-only-services.ts';
 import { namedBranch } from '../catalog/product.ts';
 import { isHub } from '../config/roles.ts';
-import { TillsyncError, whenFree } from '../core/errors.ts';
+import { TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import { explainOrder, explainStocks, type ReportingBranch } from '../health/explain.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { orderExplanation, orderPath, skuPath, stockExplanationQuery, stockExplanations } from './schemas.ts';

@@ -1,6 +1,6 @@
 import type { FastifyPluginAsync } from 'fastify';
 import { isHub } from '../config/roles.ts';
-import { whenFree } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import { type ApiFamily, apiPlugin, type LocalApiOptions, route } from './api.ts';
 import { branchRoutes } from './branch-routes.ts';
 import { changeRoutes } from './change-routes.ts';

@@ -1,4 +1,5 @@
 import { statSync } from 'node:fs';
+import type Database from 'better-sqlite3';
 import {
   configuredBranches,
   fromState,
@@ -12,26 +13,125 @@ import { type BranchMapping, branchMappings, MAPPINGS_FOR_MS } from '../catalog/
 import type { Config } from '../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../config/roles.ts';
 import { FRESHNESS_STATES, type Freshness } from '../core/alarm.ts';
-import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import { whenFree } from '../core/loop.ts';
 import { type Clock, keptFor } from '../core/time.ts';
-import {
-  type Counters,
-  EventCounts,
-  ProcessMetrics,
-  QuarantineCounts,
-  statusLabel,
-  verdictFamilies,
-} from '../health/counters.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import { Counter, type Counters } from '../health/counters.ts';
 import type { DiskSpace } from '../health/facts.ts';
+import { FINDINGS } from '../health/findings.ts';
 import { by, byState, gauge, type MetricFamily } from '../health/metrics-format.ts';
+import type { Verdict } from '../health/verdict.ts';
 import type { HookStatus } from '../hooks/hook.ts';
 import { statusesOf } from '../hooks/hook-cursors.ts';
 import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-status.ts';
+import { isKnownStatus } from '../orders/merging/order.ts';
 import type { Mirror } from '../orders/reading/mirror.ts';
-import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/reading/order-queries.ts';
+import {
+  openOrdersByStatus,
+  quarantineBySource,
+  quarantineMark,
+  WAITING_MAX,
+  waitingOrders,
+} from '../orders/reading/order-queries.ts';
 import type { OutboxService } from '../outbox/sending/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
+import { ProcessMetrics } from './process-metrics.ts';
+
+/** Maximum number of events counted per scrape. After a first import, the counters catch up over several scrapes. */
+const EVENTS_AT_ONCE = 20_000;
+
+interface EventRow {
+  source: string;
+  status: string | null;
+  isFirst: number;
+  events: number;
+}
+
+/** Counts the feed's events since the start of this process, whichever process wrote them. */
+class EventCounts {
+  readonly #orders = new Counter({
+    name: 'tillsync_orders_received_total',
+    help: 'Orders seen for the first time since the start, by the way they came.',
+    labels: ['source'],
+  });
+  readonly #events = new Counter({
+    name: 'tillsync_order_events_total',
+    help: 'Entries of the change feed since the start, by the way they came and the status they brought.',
+    labels: ['source', 'status'],
+  });
+  #seq: number;
+
+  constructor(newestSeq: number) {
+    this.#seq = newestSeq;
+    for (const source of ['webhook', 'poll']) this.#orders.add(0, { source });
+  }
+
+  families(db: Database.Database, newestSeq: number): MetricFamily[] {
+    const to = Math.min(newestSeq, this.#seq + EVENTS_AT_ONCE);
+    if (to > this.#seq) {
+      const rows = sqlOf(db).rows<EventRow>(
+        `SELECT source, status, previous_status IS NULL AS isFirst, count(*) AS events FROM order_events
+         WHERE seq > ? AND seq <= ? GROUP BY source, status, isFirst`,
+        this.#seq,
+        to,
+      );
+      this.#seq = to;
+      for (const { source, status, isFirst, events } of rows) {
+        this.#events.add(events, { source, status: statusLabel(status) });
+        if (isFirst === 1) this.#orders.add(events, { source });
+      }
+    }
+    return [this.#orders, this.#events];
+  }
+}
+
+/** Returns the label for a status. Only documented statuses become labels, because the platform may send any text. */
+function statusLabel(status: string | null): string {
+  if (status === null) return 'none';
+  return isKnownStatus(status) ? status : 'other';
+}
+
+/** Counts quarantine entries by source. Counts again only after a change, because entries may be many and large. */
+class QuarantineCounts {
+  #mark: string | undefined;
+  #bySource: Record<string, number> = {};
+
+  family(db: Database.Database): MetricFamily {
+    const mark = quarantineMark(db);
+    if (mark !== this.#mark) {
+      this.#bySource = Object.fromEntries(
+        quarantineBySource(db).map(({ source, entries }) => [source, entries]),
+      );
+      this.#mark = mark;
+    }
+    return gauge(
+      'tillsync_quarantine_entries_by_source',
+      'Entries in quarantine, by where they came from.',
+      by('source', this.#bySource),
+    );
+  }
+}
+
+const LEVELS: Record<Verdict['level'], number> = { green: 0, amber: 1, red: 2 };
+
+/** Returns the verdict of the status page as metrics, so that a Prometheus rule need not compute it. */
+function verdictFamilies({ level, findings }: Verdict): MetricFamily[] {
+  const codes = Object.keys(FINDINGS).map((code) => [code, 0]);
+  const found = findings.map((finding) => [finding.code, LEVELS[finding.level]]);
+  return [
+    gauge(
+      'tillsync_verdict',
+      'What the status page says: 0 green, 1 amber (look at it today), 2 red (orders or changes do not get through).',
+      LEVELS[level],
+    ),
+    gauge(
+      'tillsync_finding',
+      'What is wrong now, by the code that the status page and `tillsync doctor` use: 0 no, 1 amber, 2 red.',
+      by('code', Object.fromEntries([...codes, ...found])),
+    ),
+  ];
+}
 
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
 

@@ -1,7 +1,8 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyRequest } from 'fastify';
 import type * as z from 'zod';
-import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import { originOf } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import {

@@ -1,7 +1,8 @@
 import { type SweepNowRequest, sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
 import type { Freshness } from '../core/alarm.ts';
-import { counted, TillsyncError, whenFree } from '../core/errors.ts';
+import { counted, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import type { ChangeKind, OutboxEntry } from '../outbox/intake/change.ts';
 import { DifferenceMonitor, OutboxMaintenance } from '../outbox/sending/maintenance.ts';
@@ -23,12 +24,15 @@ export interface OutboxSenderOptions
 export class OutboxSender {
   readonly #options: OutboxSenderOptions;
   readonly #freshness: PushFreshness;
+  readonly #lastPollOkMs: () => number | null;
   readonly #pushing = new Set<Promise<void>>();
   #maintenance: OutboxMaintenance | undefined;
 
   constructor(options: OutboxSenderOptions) {
     this.#options = options;
-    this.#freshness = new PushFreshness(options.services.mirror.health);
+    const { health } = options.services.mirror;
+    this.#freshness = new PushFreshness(health);
+    this.#lastPollOkMs = health.lastOkMs.bind(health, 'orders.poll');
   }
 
   /** Whether this process may send now, because no other process does and the platform can be called. */
@@ -44,7 +48,7 @@ export class OutboxSender {
       stores,
       clock: this.#options.clock,
       onDifference: config.stock.onDifference,
-      lastPollOkMs: () => mirror.polls.lastOkMs(),
+      lastPollOkMs: this.#lastPollOkMs,
       onQueued: () => outbox.queued(),
     });
     this.#maintenance = new OutboxMaintenance({
@@ -56,7 +60,7 @@ export class OutboxSender {
       beat,
       holdBack: config.stock.holdBackUnbooked,
       compare: async () => {
-        const polledMs = mirror.polls.lastOkMs();
+        const polledMs = this.#lastPollOkMs();
         if (polledMs !== null && stores.read(({ looks }) => !looks.isEmpty)) {
           if (await stores.write(({ looks }) => looks.end(polledMs))) outbox.queued();
         }
@@ -88,10 +92,10 @@ export class OutboxSender {
         platform,
         clock: this.#options.clock,
         lookBelow: config.stock.lookBelow,
-        isHeardLate: () => mirror.health.freshness().some(isHeardLate),
+        isHeardLate: mirror.health.isHeardLate.bind(mirror.health),
       }),
       hasBranches: branches.length > 0,
-      lastPollOkMs: () => mirror.polls.lastOkMs(),
+      lastPollOkMs: this.#lastPollOkMs,
       status: () => this.#status(),
       lingerMs: config.outbox.lingerMs,
     });
@@ -110,11 +114,6 @@ export class OutboxSender {
     if (!this.#maintenance?.isSender) return 'elsewhere';
     return this.#options.mayCall() ? 'sends' : 'locked-out';
   }
-}
-
-/** Returns whether orders come only by polls. */
-function isHeardLate({ subject, state }: Freshness): boolean {
-  return subject === 'orders.webhook' && (state === 'off' || state === 'degraded');
 }
 
 const LOOK_EVERY_MS = 100;

@@ -1,5 +1,6 @@
 import { configuredNames } from '../config/roles.ts';
-import { counted, formatCommands, TillsyncError, whenFree } from '../core/errors.ts';
+import { counted, formatCommands, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import { isoUtc, localTimes } from '../core/time.ts';
 import type { UnassignedOrder } from '../link/assign.ts';
 import { add } from './add-branch.ts';

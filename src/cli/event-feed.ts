@@ -1,4 +1,4 @@
-import { whenFree } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import type { OrderEvent } from '../orders/merging/order.ts';
 

@@ -1,4 +1,5 @@
-import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
+import { asTillsyncError, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import { isoUtc, parseDurationMs } from '../core/time.ts';
 import { NAME } from './ask-branch.ts';
 import { type Call, type CommandTools, command } from './command.ts';

@@ -3,7 +3,8 @@ import type { holdBackStates, ReadOnlyServices, storedVerdict } from '../app/rea
 import { configWarnings, readSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
-import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import { isoUtc } from '../core/time.ts';
 import { authReport } from './auth.ts';
 import type { Cli } from './cli.ts';

@@ -1,5 +1,6 @@
 import type { Config } from '../config/config-type.ts';
-import { formatCommands, sameCommandWithSudo, TillsyncError, whenFree } from '../core/errors.ts';
+import { formatCommands, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import type { WebhookState } from '../platform/schemas.ts';
 import { CALLBACKS_OFF, type WebhookMemory, WITHOUT_SECRET } from '../platform/webhook-registration.ts';
 import { EXIT, printable } from './cli.ts';

@@ -1,5 +1,3 @@
-import type { Clock } from './time.ts';
-
 /** How commands are typed on this machine for one configuration file. */
 export interface Installation {
   /** Beginning of every command: `tillsync`, or `npm run -s tillsync --` in a checkout. */
@@ -73,7 +71,6 @@ export function sameCommandWithSudo(): string {
 
 /** Replaces the placeholders in a text by commands: `{tillsync} auth set` → `sudo tillsync auth set`. */
 export function formatCommands(text: string): string {
-  if (!text.includes('{')) return text;
   return text.replaceAll(NAMED, (_all, name: keyof TypedWords) => typedWords()[name]);
 }
 
@@ -189,28 +186,6 @@ export function asTillsyncError(error: unknown): TillsyncError {
   if (error instanceof TillsyncError) return error;
   const message = error instanceof Error ? error.message : String(error);
   return new TillsyncError('internal', message, { cause: error });
-}
-
-/**
- * Runs a short database action, and retries it while another process holds the lock. The event loop is not blocked
- * between tries. Throws `storage-busy` after `deadlineMs`, and `aborted` when the signal aborts.
- */
-export async function whenFree<T>(
-  clock: Clock,
-  action: () => T,
-  deadlineMs = 10_000,
-  signal?: AbortSignal,
-): Promise<T> {
-  const endMs = clock.monotonicMs() + deadlineMs;
-  for (let attempt = 0; ; attempt++) {
-    try {
-      return action();
-    } catch (error) {
-      if (!hasCode(error, 'storage-busy') || clock.monotonicMs() >= endMs) throw error;
-    }
-    if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped while waiting for the database.');
-    await clock.sleep(Math.min(2 + attempt * 3, 50), signal);
-  }
 }
 
 /**

@@ -19,7 +19,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname } from 'node:path';
-import { TillsyncError, whenFree } from './errors.ts';
+import { TillsyncError } from './errors.ts';
+import { whenFree } from './loop.ts';
 import { type Clock, isoUtc } from './time.ts';
 
 /**

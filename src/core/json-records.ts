@@ -128,30 +128,6 @@ export function lengthsIn(bytes: Uint8Array, list: RecordList): number[] {
   return lengths;
 }
 
-const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
-
-/** Whether a JSON text may have an integer that is too large for JavaScript's numbers. */
-export function hasLongNumber(text: string): boolean {
-  return LONG_NUMBER.test(text);
-}
-
-/** Finds each text and each number in JSON text. */
-const TEXT_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
-
-/**
- * Parses JSON text. An integer too large for JavaScript becomes the text of its digits, because it may be an id:
- * `{"id": 12345678901234567890}` → `{ id: '12345678901234567890' }`.
- */
-export function parseLossless(text: string): unknown {
-  const value: unknown = JSON.parse(text);
-  // A reviver could do the same, but `JSON.parse` with one throws for deep nesting.
-  return hasLongNumber(text) ? JSON.parse(text.replace(TEXT_OR_NUMBER, quotedIfLong)) : value;
-}
-
-function quotedIfLong(token: string): string {
-  return /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${token}"` : token;
-}
-
 const recordDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
 /** Returns the text of one element, exactly as received. */

@@ -127,7 +127,8 @@ export function isJournal(fd: number, env: Readonly<Record<string, string | unde
 /** Replaces the placeholders of `formatCommands` in a message. */
 function withCommands(this: PinoLogger, words: Parameters<LogFn>, method: LogFn): void {
   const [fields, message] = words as [object, unknown];
-  method.call(this, fields, typeof message === 'string' ? formatCommands(message) : undefined);
+  const isWithCommands = typeof message === 'string' && message.includes('{');
+  method.call(this, fields, isWithCommands ? formatCommands(message) : (message as string | undefined));
 }
 
 /** Returns the formatter for a terminal. pino-pretty is loaded only here, so that a service saves time and memory. */

@@ -1,4 +1,4 @@
-import { asTillsyncError } from './errors.ts';
+import { asTillsyncError, hasCode, TillsyncError } from './errors.ts';
 import type { Clock, Random } from './time.ts';
 
 /** Longest part of a sleep. Loops sleep in parts, so that no schedule is missed after the wall clock jumped. */
@@ -93,6 +93,24 @@ export async function repeat(
   }
 }
 
+/** Time for which a piece of longer work may hold the event loop before callbacks get their turn. */
+const TURN_MS = 5;
+/** Pieces that are done in any case, because the commit after them takes as long as some of them. */
+const TURN_PIECES = 4;
+
+/**
+ * Returns a function that tells, after each piece of work that begins now, whether it has held the event loop long
+ * enough.
+ */
+export function turnEnd(clock: Pick<Clock, 'monotonicMs'>): () => boolean {
+  const endMs = clock.monotonicMs() + TURN_MS;
+  let pieces = 0;
+  return () => {
+    pieces += 1;
+    return pieces >= TURN_PIECES && clock.monotonicMs() >= endMs;
+  };
+}
+
 /** Interval at which a loop without valid tokens checks for new ones. */
 export const LOCKED_OUT_LOOK_MS = 5_000;
 
@@ -148,6 +166,28 @@ export function retryDelayMs(failures: number, error: unknown, random: Random): 
   const jittered = backoffMs(Math.max(0, failures - 1), FIRST_MS, LONGEST_MS) * (0.5 + random.next() / 2);
   const asked = asTillsyncError(error).retryAfterMs ?? 0;
   return Math.max(jittered, asked);
+}
+
+/**
+ * Runs a short database action, and retries it while another process holds the lock. The event loop is not blocked
+ * between tries. Throws `storage-busy` after `deadlineMs`, and `aborted` when the signal aborts.
+ */
+export async function whenFree<T>(
+  clock: Clock,
+  action: () => T,
+  deadlineMs = 10_000,
+  signal?: AbortSignal,
+): Promise<T> {
+  const endMs = clock.monotonicMs() + deadlineMs;
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return action();
+    } catch (error) {
+      if (!hasCode(error, 'storage-busy') || clock.monotonicMs() >= endMs) throw error;
+    }
+    if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped while waiting for the database.');
+    await clock.sleep(Math.min(2 + attempt * 3, 50), signal);
+  }
 }
 
 /** Time for which a running call may continue after a stop request. The whole process has ten seconds to end. */

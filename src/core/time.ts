@@ -13,24 +13,6 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** Time for which a piece of longer work may hold the event loop before callbacks get their turn. */
-const TURN_MS = 5;
-/** Pieces that are done in any case, because the commit after them takes as long as some of them. */
-const TURN_PIECES = 4;
-
-/**
- * Returns a function that tells, after each piece of work that begins now, whether it has held the event loop long
- * enough.
- */
-export function turnEnd(clock: Pick<Clock, 'monotonicMs'>): () => boolean {
-  const endMs = clock.monotonicMs() + TURN_MS;
-  let pieces = 0;
-  return () => {
-    pieces += 1;
-    return pieces >= TURN_PIECES && clock.monotonicMs() >= endMs;
-  };
-}
-
 /** Returns a function that calls `look` and caches its result for `ms`. It does not cache an error or undefined. */
 export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: () => T): () => T {
   let kept: { found: T; untilMonoMs: number } | undefined;
@@ -133,6 +115,11 @@ export function withTimes(text: string, write: (ms: number) => string): string {
   });
 }
 
+/** Returns the calendar date of a time in a zone, as YYYY-MM-DD. */
+export function dateIn(timezone: string, epochMs: number): string {
+  return new Date(zoneCalendar(timezone).wallMs(epochMs)).toISOString().slice(0, 10);
+}
+
 /** Returns a time as the zone's clock shows it, such as `2026-01-15 09:30`. */
 export function localTime(instantMs: number, timeZone: string): string {
   return isoUtc(zoneCalendar(timeZone).wallMs(instantMs)).slice(0, 16).replace('T', ' ');
@@ -143,7 +130,7 @@ export function localTime(instantMs: number, timeZone: string): string {
  * `2026-01-15T12:30:00.000Z` → `09:30`.
  */
 export function localTimes(text: string, timeZone: string, nowMs: number): string {
-  const today = localTime(nowMs, timeZone).slice(0, 10);
+  const today = dateIn(timeZone, nowMs);
   return withTimes(text, (ms) => localTime(ms, timeZone)).replaceAll(
     new RegExp(`\\b${today} (?=\\d{2}:\\d{2}\\b)`, 'g'),
     '',

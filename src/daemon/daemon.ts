@@ -323,15 +323,15 @@ function socketsOf({ local: { socket }, storage: { directory, group } }: Config)
 
 /** Stores in state.db the alarms that could not be written into the mirror, so that commands can show them. */
 function keepUnwrittenAlarms({ mirror, state }: Services, log: Log): void {
-  const keep = (alarms: Parameters<typeof state.alarms.setAside>[0]) => {
+  mirror.health.onUnwritten = (alarms) => {
     try {
       state.alarms.setAside(alarms);
     } catch (error) {
       log.debug({ code: asTillsyncError(error).code }, 'alarms could not be kept beside the mirror');
+      throw error;
     }
   };
-  keep([]);
-  mirror.health.onUnwritten = keep;
+  mirror.health.notifyUnwritten();
 }
 
 function notReady(mirror: Services['mirror'], hasInbox: boolean, stopping: AbortSignal): string[] {

@@ -51,7 +51,7 @@ export function outgoingLoops(
         guards: config.guard,
         holdBack: config.stock.holdBackUnbooked,
         onWaiting: (waiting) => counters.inbox.saw(waiting, clock),
-        onAlive: (stores) => void services.posLife.note(stores),
+        onAlive: services.posLife.note.bind(services.posLife),
         onTaken: (taken) => {
           counters.tookIn(taken);
           if (taken.taken + taken.acknowledged > 0) outbox.queued();

@@ -1,6 +1,6 @@
 import { readFileSync, readlinkSync } from 'node:fs';
 import type Database from 'better-sqlite3';
-import { whenFree } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { factOf, setFact } from './facts.ts';
 import { sqlOf, storing } from './sqlite.ts';
@@ -70,19 +70,22 @@ function statOf(pid: number): [state?: string, startTime?: string] {
 }
 
 /**
- * Makes stored monotonic times comparable with the present one. Every transaction that reads such times calls `now`.
+ * Makes stored monotonic times comparable with the present one. Every transaction that reads such times calls `now`,
+ * or knows by `bootId` that there is nothing to do.
  *
  * After a reboot, each stored time is set to the start of this boot. So an interval, a window entry or a block ends
  * when the machine has been up for its full length. The wait may be too long, but it needs no wall clock, which may be
  * wrong after a start. A lease ends at once, because its holder and the holder's calls ended with the earlier boot.
  */
 export class BootTime {
+  readonly clock: Clock;
+  /** Boot of which all stored times are, as a transaction found it; undefined before the first one that did. */
+  bootId: string | undefined;
   readonly #db: Database.Database;
-  readonly #clock: Clock;
 
   constructor({ db, clock }: { db: Database.Database; clock: Clock }) {
     this.#db = db;
-    this.#clock = clock;
+    this.clock = clock;
   }
 
   /**
@@ -90,13 +93,15 @@ export class BootTime {
    * transaction.
    */
   now(): number {
-    const { bootId } = this.#clock;
+    const { bootId } = this.clock;
     const stored = factOf(this.#db, 'boot');
-    if (bootId !== stored) {
+    // Remembered only once it was read, because the transaction that sets it may be undone.
+    if (bootId === stored) this.bootId = bootId;
+    else {
       if (stored !== undefined) this.#db.exec(BEFORE_THIS_BOOT);
       setFact(this.#db, 'boot', bootId);
     }
-    return this.#clock.monotonicMs();
+    return this.clock.monotonicMs();
   }
 
   /**

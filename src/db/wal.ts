@@ -16,45 +16,6 @@ function findHolders(path: string, bytes: readonly Bytes[]): LockHolder[] {
 }
 
 export const WAL_BYTES_MAX = 16 * 1024 * 1024;
-const TEND_EVERY_MS = 1_000;
-
-interface WalMaintenanceOptions {
-  path: string;
-  clock: Clock;
-  alarms: Alarms;
-}
-
-/**
- * Keeps the write-ahead log small. While a reader has a read open, the log grows with each write and cannot shrink.
- * Only the end of that read helps, so an alarm names the program.
- */
-export class WalMaintenance {
-  readonly #options: WalMaintenanceOptions;
-  #checkedMs = Number.NEGATIVE_INFINITY;
-  /**
-   * Whether the last check raised the alarm; undefined before the first check, because an earlier process may have
-   * raised it.
-   */
-  #wasLarge: boolean | undefined;
-
-  constructor(options: WalMaintenanceOptions) {
-    this.#options = options;
-  }
-
-  /** Truncates a large log. It checks at most once a second, which is cheap while the log is small. */
-  checkpoint(db: Database.Database): void {
-    const { clock, path, alarms } = this.#options;
-    const nowMs = clock.monotonicMs();
-    if (nowMs - this.#checkedMs < TEND_EVERY_MS) return;
-    this.#checkedMs = nowMs;
-    if (walBytes(path) > WAL_BYTES_MAX) tryToTruncate(db);
-    const bytes = walBytes(path);
-    const isLarge = bytes > WAL_BYTES_MAX;
-    if (!isLarge && this.#wasLarge === false) return;
-    this.#wasLarge = isLarge;
-    alarms.note('mirror.reader-holds-wal', isLarge ? sentence(path, bytes) : null);
-  }
-}
 
 /** Truncates the log. A failure is ignored, because no commit is lost. */
 function tryToTruncate(db: Database.Database): void {
@@ -93,30 +54,44 @@ function sentence(path: string, bytes: number): string {
 
 const AGAIN_AFTER_MS = 1_000;
 
-interface LockWatchOptions extends WalMaintenanceOptions {
-  /** Writes the data that could not be written because of the lock. */
-  tryAgain: () => Promise<void>;
+interface MirrorWatchOptions {
+  path: string;
+  clock: Clock;
+  /** Alarms, with what is done about those that cannot be written while the mirror is locked. */
+  alarms: Alarms & { flush(): Promise<void>; notifyUnwritten(): void };
 }
 
 /**
- * Reports that another program keeps the mirror locked. Every user who may read the mirror can lock it, so tillsync
- * cannot prevent this. The alarm names the program.
+ * Acts on programs that keep a read or a lock of the mirror. Every user who may read the mirror can do so, and tillsync
+ * cannot prevent it, so an alarm names the program.
  */
-export class LockMonitor {
-  readonly #options: LockWatchOptions;
-  /** Whether the alarm is raised; undefined at first, because an earlier process may have raised it. */
-  #isUp: boolean | undefined;
+export class MirrorWatch {
+  readonly #options: MirrorWatchOptions;
+  #isLocked = false;
   readonly #closed = new AbortController();
 
-  constructor(options: LockWatchOptions) {
+  constructor(options: MirrorWatchOptions) {
     this.#options = options;
+  }
+
+  /**
+   * Truncates a large log; returns whether it stays large, and raises or clears the alarm. While a reader has a read
+   * open, the log grows with each write and cannot shrink. Only the end of that read helps.
+   */
+  truncate(db: Database.Database): boolean {
+    const { path, alarms } = this.#options;
+    if (walBytes(path) > WAL_BYTES_MAX) tryToTruncate(db);
+    const bytes = walBytes(path);
+    const isLarge = bytes > WAL_BYTES_MAX;
+    alarms.note('mirror.reader-holds-wal', isLarge ? sentence(path, bytes) : null);
+    return isLarge;
   }
 
   /** Must be called when a transaction failed because of a lock. Raises the alarm. */
   locked(): void {
     const { path, alarms } = this.#options;
-    const isNews = this.#isUp !== true;
-    this.#isUp = true;
+    const isNews = !this.#isLocked;
+    this.#isLocked = true;
     const names = namesOf(findHolders(path, LOCKING));
     const who = names === '' ? 'A program that could not be named keeps' : `${names} keeps`;
     alarms.note(
@@ -124,12 +99,12 @@ export class LockMonitor {
       `${who} mirror.db locked: callbacks are put off (503), and polls keep nothing.`,
     );
     if (isNews) void this.#tryUntilFree();
+    alarms.notifyUnwritten();
   }
 
-  /** Must be called when a transaction was committed. Clears the alarm. */
+  /** Must be called when a transaction was committed again. Clears the alarm. */
   free(): void {
-    if (this.#isUp === false) return;
-    this.#isUp = false;
+    this.#isLocked = false;
     this.#options.alarms.note('mirror.locked', null);
   }
 
@@ -137,12 +112,13 @@ export class LockMonitor {
     this.#closed.abort();
   }
 
-  /** Retries until the lock is gone. Otherwise the alarm would stay until the next write. */
+  /** Writes what could not be written until the lock is gone. Otherwise the alarm would stay until the next write. */
   async #tryUntilFree(): Promise<void> {
+    const { clock, alarms } = this.#options;
     const { signal } = this.#closed;
-    while (this.#isUp && !signal.aborted) {
-      await this.#options.clock.sleep(AGAIN_AFTER_MS, signal);
-      if (!signal.aborted) await this.#options.tryAgain();
+    while (this.#isLocked && !signal.aborted) {
+      await clock.sleep(AGAIN_AFTER_MS, signal);
+      if (!signal.aborted) await alarms.flush();
     }
   }
 }

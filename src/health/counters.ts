@@ -1,19 +1,114 @@
-import { readdirSync } from 'node:fs';
-import { monitorEventLoopDelay } from 'node:perf_hooks';
-import type Database from 'better-sqlite3';
 import { hasCode } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import { sqlOf } from '../db/sqlite.ts';
-import { isKnownStatus } from '../orders/merging/order.ts';
-import { quarantineBySource, quarantineMark } from '../orders/reading/order-queries.ts';
 import type { ChangeKind } from '../outbox/intake/change.ts';
 import { COUNTED_MAX, type InboxWaiting } from '../outbox/intake/inbox.ts';
 import type { InboxTaken } from '../outbox/intake/inbox-loop.ts';
 import { ENDPOINTS, type Wait } from '../platform/platform.ts';
 import type { Transport } from '../platform/transport.ts';
-import { FINDINGS } from './findings.ts';
-import { by, Counter, gauge, Histogram, type MetricFamily } from './metrics-format.ts';
-import type { Verdict } from './verdict.ts';
+import { gauge, type MetricFamily, type Sample } from './metrics-format.ts';
+
+interface MetricOptions<L extends string> {
+  name: string;
+  help: string;
+  /** Names of the labels. A label must have only few values. */
+  labels?: readonly L[];
+}
+
+const NO_LABELS: Readonly<Record<string, string>> = {};
+
+/** A counter, which starts at 0 with this process. */
+export class Counter<L extends string = never> implements MetricFamily {
+  readonly type = 'counter';
+  readonly name: string;
+  readonly help: string;
+  readonly #series: Series<L, { value: number }>;
+
+  constructor({ name, help, labels = [] }: MetricOptions<L>) {
+    this.name = name;
+    this.help = help;
+    this.#series = new Series(labels, () => ({ value: 0 }));
+    // A counter without labels exists from the start, so that Prometheus sees its first rise.
+    if (labels.length === 0) this.add(0, NO_LABELS as Record<L, string>);
+  }
+
+  add(by: number, labels: Record<L, string>): void {
+    this.#series.of(labels).value += by;
+  }
+
+  *samples(): Iterable<Sample> {
+    for (const { labels, held } of this.#series) yield { labels, value: held.value };
+  }
+}
+
+interface Distribution {
+  /** Number of values in each bucket, not cumulated. The last bucket has no upper bound. */
+  counts: number[];
+  sum: number;
+}
+
+/** A histogram of values since the start of this process. */
+export class Histogram<L extends string = never> implements MetricFamily {
+  readonly type = 'histogram';
+  readonly name: string;
+  readonly help: string;
+  readonly #bounds: readonly number[];
+  readonly #series: Series<L, Distribution>;
+
+  /** `buckets` are upper bounds in ascending order, without the infinite one. */
+  constructor({ name, help, labels = [], buckets }: MetricOptions<L> & { buckets: readonly number[] }) {
+    this.name = name;
+    this.help = help;
+    this.#bounds = buckets;
+    this.#series = new Series(labels, () => ({ counts: new Array(buckets.length + 1).fill(0), sum: 0 }));
+    if (labels.length === 0) this.#series.of(NO_LABELS as Record<L, string>);
+  }
+
+  observe(value: number, labels: Record<L, string>): void {
+    const held = this.#series.of(labels);
+    const found = this.#bounds.findIndex((bound) => value <= bound);
+    const at = found === -1 ? this.#bounds.length : found;
+    held.counts[at] = (held.counts[at] ?? 0) + 1;
+    held.sum += value;
+  }
+
+  *samples(): Iterable<Sample> {
+    for (const { labels, held } of this.#series) {
+      let count = 0;
+      for (const [i, inBucket] of held.counts.entries()) {
+        count += inBucket;
+        const le = this.#bounds[i] === undefined ? '+Inf' : String(this.#bounds[i]);
+        yield { suffix: '_bucket', labels: { ...labels, le }, value: count };
+      }
+      yield { suffix: '_sum', labels, value: held.sum };
+      yield { suffix: '_count', labels, value: count };
+    }
+  }
+}
+
+/** Holds one value for each set of labels. */
+class Series<L extends string, T> {
+  readonly #names: readonly L[];
+  readonly #make: () => T;
+  readonly #held = new Map<string, { labels: Record<L, string>; held: T }>();
+
+  constructor(names: readonly L[], make: () => T) {
+    this.#names = names;
+    this.#make = make;
+  }
+
+  of(labels: Record<L, string>): T {
+    const key = this.#names.map((name) => labels[name]).join('\u0000');
+    const known = this.#held.get(key);
+    if (known) return known.held;
+    const held = this.#make();
+    this.#held.set(key, { labels: { ...labels }, held });
+    return held;
+  }
+
+  [Symbol.iterator]() {
+    return this.#held.values();
+  }
+}
 
 /**
  * Age of the last read of the inbox above which a POS or the disk must be blocking reads. Normally, the inbox is read
@@ -49,169 +144,6 @@ class InboxBacklog {
         ageMs === null ? null : ageMs / 1000,
       ),
     ];
-  }
-}
-
-/** Maximum number of events counted per scrape. After a first import, the counters catch up over several scrapes. */
-const EVENTS_AT_ONCE = 20_000;
-
-interface EventRow {
-  source: string;
-  status: string | null;
-  isFirst: number;
-  events: number;
-}
-
-/** Counts the feed's events since the start of this process, whichever process wrote them. */
-export class EventCounts {
-  readonly #orders = new Counter({
-    name: 'tillsync_orders_received_total',
-    help: 'Orders seen for the first time since the start, by the way they came.',
-    labels: ['source'],
-  });
-  readonly #events = new Counter({
-    name: 'tillsync_order_events_total',
-    help: 'Entries of the change feed since the start, by the way they came and the status they brought.',
-    labels: ['source', 'status'],
-  });
-  #seq: number;
-
-  constructor(newestSeq: number) {
-    this.#seq = newestSeq;
-    for (const source of ['webhook', 'poll']) this.#orders.add(0, { source });
-  }
-
-  families(db: Database.Database, newestSeq: number): MetricFamily[] {
-    const to = Math.min(newestSeq, this.#seq + EVENTS_AT_ONCE);
-    if (to > this.#seq) {
-      const rows = sqlOf(db).rows<EventRow>(
-        `SELECT source, status, previous_status IS NULL AS isFirst, count(*) AS events FROM order_events
-         WHERE seq > ? AND seq <= ? GROUP BY source, status, isFirst`,
-        this.#seq,
-        to,
-      );
-      this.#seq = to;
-      for (const { source, status, isFirst, events } of rows) {
-        this.#events.add(events, { source, status: statusLabel(status) });
-        if (isFirst === 1) this.#orders.add(events, { source });
-      }
-    }
-    return [this.#orders, this.#events];
-  }
-}
-
-/** Returns the label for a status. Only documented statuses become labels, because the platform may send any text. */
-export function statusLabel(status: string | null): string {
-  if (status === null) return 'none';
-  return isKnownStatus(status) ? status : 'other';
-}
-
-/** Counts quarantine entries by source. Counts again only after a change, because entries may be many and large. */
-export class QuarantineCounts {
-  #mark: string | undefined;
-  #bySource: Record<string, number> = {};
-
-  family(db: Database.Database): MetricFamily {
-    const mark = quarantineMark(db);
-    if (mark !== this.#mark) {
-      this.#bySource = Object.fromEntries(
-        quarantineBySource(db).map(({ source, entries }) => [source, entries]),
-      );
-      this.#mark = mark;
-    }
-    return gauge(
-      'tillsync_quarantine_entries_by_source',
-      'Entries in quarantine, by where they came from.',
-      by('source', this.#bySource),
-    );
-  }
-}
-
-const LEVELS: Record<Verdict['level'], number> = { green: 0, amber: 1, red: 2 };
-
-/** Returns the verdict of the status page as metrics, so that a Prometheus rule need not compute it. */
-export function verdictFamilies({ level, findings }: Verdict): MetricFamily[] {
-  const codes = Object.keys(FINDINGS).map((code) => [code, 0]);
-  const found = findings.map((finding) => [finding.code, LEVELS[finding.level]]);
-  return [
-    gauge(
-      'tillsync_verdict',
-      'What the status page says: 0 green, 1 amber (look at it today), 2 red (orders or changes do not get through).',
-      LEVELS[level],
-    ),
-    gauge(
-      'tillsync_finding',
-      'What is wrong now, by the code that the status page and `tillsync doctor` use: 0 no, 1 amber, 2 red.',
-      by('code', Object.fromEntries([...codes, ...found])),
-    ),
-  ];
-}
-
-const SAMPLE_EVERY_MS = 100;
-
-/** Metrics of this process, under the usual names of Prometheus clients. */
-export class ProcessMetrics {
-  readonly #startedAtSeconds = Date.now() / 1000 - process.uptime();
-  #delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
-
-  families(): MetricFamily[] {
-    const { user, system } = process.cpuUsage();
-    const { rss, heapTotal, heapUsed, external } = process.memoryUsage();
-    return [
-      counted('process_cpu_user_seconds_total', 'User CPU time spent.', user / 1e6),
-      counted('process_cpu_system_seconds_total', 'System CPU time spent.', system / 1e6),
-      counted('process_cpu_seconds_total', 'User and system CPU time spent.', (user + system) / 1e6),
-      gauge('process_start_time_seconds', 'Start of the process since the epoch.', this.#startedAtSeconds),
-      gauge('process_resident_memory_bytes', 'Resident memory.', rss),
-      gauge('process_open_fds', 'Open file descriptors.', openFiles()),
-      gauge('nodejs_heap_size_total_bytes', 'Size of the JavaScript heap.', heapTotal),
-      gauge('nodejs_heap_size_used_bytes', 'Used part of the JavaScript heap.', heapUsed),
-      gauge('nodejs_external_memory_bytes', 'Memory of objects bound to JavaScript.', external),
-      ...this.#eventLoop(),
-    ];
-  }
-
-  close(): void {
-    this.#delay?.disable();
-  }
-
-  /**
-   * Returns the delay of the event loop since the last scrape. Measuring starts with the first scrape, so that it
-   * costs nothing without Prometheus.
-   */
-  #eventLoop(): MetricFamily[] {
-    if (!this.#delay) {
-      this.#delay = monitorEventLoopDelay({ resolution: SAMPLE_EVERY_MS });
-      this.#delay.enable();
-      return [];
-    }
-    const { count, max, mean } = this.#delay;
-    if (count === 0) return [];
-    const p99 = this.#delay.percentile(99);
-    this.#delay.reset();
-    const lag = (name: string, help: string, nanoseconds: number) =>
-      gauge(
-        `nodejs_eventloop_lag_${name}_seconds`,
-        help,
-        Math.max(0, nanoseconds / 1e9 - SAMPLE_EVERY_MS / 1000),
-      );
-    return [
-      lag('mean', 'Mean delay of the event loop since the last scrape.', mean),
-      lag('p99', '99th percentile of it.', p99),
-      lag('max', 'Longest delay of the event loop since the last scrape.', max),
-    ];
-  }
-}
-
-function counted(name: string, help: string, value: number): MetricFamily {
-  return { ...gauge(name, help, value), type: 'counter' };
-}
-
-function openFiles(): number | null {
-  try {
-    return readdirSync('/proc/self/fd').length;
-  } catch {
-    return null;
   }
 }
 

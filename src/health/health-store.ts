@@ -77,6 +77,8 @@ export class HealthStore implements MirrorHealth {
   readonly #alarms = new Map<AlarmKey, PendingAlarm>();
   #flushing: Promise<void> | undefined;
   onUnwritten: (alarms: readonly RaisedAlarm[]) => void = () => {};
+  /** Whether `onUnwritten` was told of alarms; true at first, because an earlier process may have told of some. */
+  #isToldUnwritten = true;
 
   constructor(file: MirrorFile) {
     this.#file = file;
@@ -132,6 +134,18 @@ export class HealthStore implements MirrorHealth {
     });
   }
 
+  lastOkMs(subject: FreshnessSubject): number | null {
+    const iso = this.freshness().find((flow) => flow.subject === subject)?.lastOkAt;
+    const ms = iso == null ? Number.NaN : Date.parse(iso);
+    return Number.isNaN(ms) ? null : ms;
+  }
+
+  isHeardLate(): boolean {
+    return this.freshness().some(
+      ({ subject, state }) => subject === 'orders.webhook' && (state === 'off' || state === 'degraded'),
+    );
+  }
+
   raised(): RaisedAlarm[] {
     const up = new Map(this.#file.read(storedAlarms).map((alarm) => [alarm.key, alarm]));
     for (const [key, { message, level, at }] of this.#alarms) {
@@ -145,7 +159,13 @@ export class HealthStore implements MirrorHealth {
     const raised = [...this.#alarms].flatMap(([key, { message, level, at }]) =>
       message === null ? [] : { key, message, level, raisedAt: at, changedAt: at },
     );
-    this.onUnwritten(raised);
+    if (raised.length === 0 && !this.#isToldUnwritten) return;
+    try {
+      this.onUnwritten(raised);
+      this.#isToldUnwritten = raised.length > 0;
+    } catch {
+      // Told again after the next write.
+    }
   }
 
   async flush(): Promise<void> {
@@ -158,7 +178,7 @@ export class HealthStore implements MirrorHealth {
   }
 
   #put({ message, ...rest }: Freshness): void {
-    this.#freshness.set(rest.subject, { ...rest, message: toldText(message) });
+    this.#freshness.set(rest.subject, { ...rest, message: message === '' ? '' : toldText(message) });
     void this.flush();
   }
 

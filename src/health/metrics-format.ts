@@ -15,83 +15,7 @@ export interface MetricFamily {
   samples(): Iterable<Sample>;
 }
 
-export interface MetricOptions<L extends string> {
-  name: string;
-  help: string;
-  /** Names of the labels. A label must have only few values. */
-  labels?: readonly L[];
-}
-
 const NO_LABELS: Readonly<Record<string, string>> = {};
-
-/** A counter, which starts at 0 with this process. */
-export class Counter<L extends string = never> implements MetricFamily {
-  readonly type = 'counter';
-  readonly name: string;
-  readonly help: string;
-  readonly #series: Series<L, { value: number }>;
-
-  constructor({ name, help, labels = [] }: MetricOptions<L>) {
-    this.name = name;
-    this.help = help;
-    this.#series = new Series(labels, () => ({ value: 0 }));
-    // A counter without labels exists from the start, so that Prometheus sees its first rise.
-    if (labels.length === 0) this.add(0, NO_LABELS as Record<L, string>);
-  }
-
-  add(by: number, labels: Record<L, string>): void {
-    this.#series.of(labels).value += by;
-  }
-
-  *samples(): Iterable<Sample> {
-    for (const { labels, held } of this.#series) yield { labels, value: held.value };
-  }
-}
-
-interface Distribution {
-  /** Number of values in each bucket, not cumulated. The last bucket has no upper bound. */
-  counts: number[];
-  sum: number;
-}
-
-/** A histogram of values since the start of this process. */
-export class Histogram<L extends string = never> implements MetricFamily {
-  readonly type = 'histogram';
-  readonly name: string;
-  readonly help: string;
-  readonly #bounds: readonly number[];
-  readonly #series: Series<L, Distribution>;
-
-  /** `buckets` are upper bounds in ascending order, without the infinite one. */
-  constructor({ name, help, labels = [], buckets }: MetricOptions<L> & { buckets: readonly number[] }) {
-    this.name = name;
-    this.help = help;
-    this.#bounds = buckets;
-    this.#series = new Series(labels, () => ({ counts: new Array(buckets.length + 1).fill(0), sum: 0 }));
-    if (labels.length === 0) this.#series.of(NO_LABELS as Record<L, string>);
-  }
-
-  observe(value: number, labels: Record<L, string>): void {
-    const held = this.#series.of(labels);
-    const found = this.#bounds.findIndex((bound) => value <= bound);
-    const at = found === -1 ? this.#bounds.length : found;
-    held.counts[at] = (held.counts[at] ?? 0) + 1;
-    held.sum += value;
-  }
-
-  *samples(): Iterable<Sample> {
-    for (const { labels, held } of this.#series) {
-      let count = 0;
-      for (const [i, inBucket] of held.counts.entries()) {
-        count += inBucket;
-        const le = this.#bounds[i] === undefined ? '+Inf' : String(this.#bounds[i]);
-        yield { suffix: '_bucket', labels: { ...labels, le }, value: count };
-      }
-      yield { suffix: '_sum', labels, value: held.sum };
-      yield { suffix: '_count', labels, value: count };
-    }
-  }
-}
 
 /** Makes a gauge from one value, or from samples such as those of `by`. Null means unknown, and gives no sample. */
 export function gauge(name: string, help: string, found: number | null | readonly Sample[]): MetricFamily {
@@ -113,31 +37,6 @@ export function byState(
   labels: Sample['labels'] = NO_LABELS,
 ): Sample[] {
   return states.map((one) => ({ labels: { ...labels, state: one }, value: one === state ? 1 : 0 }));
-}
-
-/** Holds one value for each set of labels. */
-class Series<L extends string, T> {
-  readonly #names: readonly L[];
-  readonly #make: () => T;
-  readonly #held = new Map<string, { labels: Record<L, string>; held: T }>();
-
-  constructor(names: readonly L[], make: () => T) {
-    this.#names = names;
-    this.#make = make;
-  }
-
-  of(labels: Record<L, string>): T {
-    const key = this.#names.map((name) => labels[name]).join('\u0000');
-    const known = this.#held.get(key);
-    if (known) return known.held;
-    const held = this.#make();
-    this.#held.set(key, { labels: { ...labels }, held });
-    return held;
-  }
-
-  [Symbol.iterator]() {
-    return this.#held.values();
-  }
 }
 
 /** `text` is the Prometheus text format 0.0.4, `openmetrics` is OpenMetrics 1.0. */

@@ -1,8 +1,8 @@
 import type Database from 'better-sqlite3';
 import type { Alarms, FindingLevel } from '../core/alarm.ts';
-import { hasCode, whenFree } from '../core/errors.ts';
+import { hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { backoffMs, chunkMs, gracefulSignal, Waker } from '../core/loop.ts';
+import { backoffMs, chunkMs, gracefulSignal, Waker, whenFree } from '../core/loop.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
 import type { Mirror } from '../orders/reading/mirror.ts';
 import { DELIVERIES_KEPT, type Try } from './deliveries.ts';

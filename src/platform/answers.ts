@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { TillsyncError } from '../core/errors.ts';
-import { parseLossless } from '../core/json-records.ts';
-import { jsonText } from '../core/values.ts';
+import type { Clock } from '../core/time.ts';
+import { jsonText, parseLossless } from '../core/values.ts';
 import type { SingleAnswer } from './platform.ts';
 import {
   type BatchAnswer,
@@ -12,12 +12,94 @@ import {
   productListData,
   readProduct,
 } from './schemas.ts';
+import type { TokenPair, TokenStore } from './tokens.ts';
 import type { CallAnswer } from './transport.ts';
 
 /** Returns the platform's wall clock from the Date header, which has whole seconds; undefined if it is unreadable. */
 export function serverDateMs(headers: Record<string, string>): number | undefined {
   const ms = Date.parse(headers.date ?? '');
   return Number.isNaN(ms) ? undefined : ms;
+}
+
+/**
+ * Number of successive answers that must agree before this machine's clock counts as wrong, because one of several
+ * servers may be wrong.
+ */
+const AGREEING = 3;
+/** If the wall clock moves by more than this against the monotonic clock, it was set or the machine was asleep. */
+const JUMP_MS = 10_000;
+
+/**
+ * Follows the platform's wall clock by this machine's monotonic clock, so that a jump of this machine's wall clock is
+ * noticed.
+ */
+export class PlatformClock {
+  readonly #clock: Clock;
+  readonly #store: Pick<TokenStore, 'wasHandedIn'>;
+  /**
+   * The last answers, newest first. `offsetMs` is the platform's wall clock, `aheadMs` this machine's, each minus the
+   * monotonic clock.
+   */
+  #seen: { offsetMs: number; aheadMs: number }[] = [];
+  /** A moment by the present pair's server clock and by the monotonic clock. `isGuess` until an answer confirms it. */
+  #pair: { generation: number; serverMs: number; atMonoMs: number; isGuess: boolean } | undefined;
+
+  constructor(options: { clock: Clock; store: Pick<TokenStore, 'wasHandedIn'> }) {
+    this.#clock = options.clock;
+    this.#store = options.store;
+  }
+
+  /** Records the Date header of an answer. */
+  observe(serverMs: number): void {
+    const atMonoMs = this.#clock.monotonicMs();
+    const seen = { offsetMs: serverMs - atMonoMs, aheadMs: this.#clock.nowMs() - atMonoMs };
+    this.#seen = [seen, ...this.#seen].slice(0, AGREEING);
+    if (this.#pair?.isGuess) this.#pair = { ...this.#pair, serverMs, atMonoMs, isGuess: false };
+  }
+
+  /**
+   * Returns the milliseconds by which the platform's wall clock is ahead of this machine's, by the last answer;
+   * undefined before the first.
+   */
+  skewMs(): number | undefined {
+    return this.#skews()[0];
+  }
+
+  /**
+   * Returns the error of this machine's clock: the smallest that the last answers show; undefined if there are too few.
+   * Answers from before the clock was set, or the machine slept, do not count, as the monotonic clock stops in sleep.
+   */
+  agreedSkewMs(): number | undefined {
+    const skews = this.#skews();
+    if (skews.length < AGREEING) return undefined;
+    const aheadMs = this.#clock.nowMs() - this.#clock.monotonicMs();
+    const isSince = this.#seen.map((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
+    // If the clock was right before it was set, two answers are enough.
+    const [, , before] = this.#seen;
+    const wasSet = before && !isSince[2] && Math.abs(before.offsetMs - before.aheadMs) <= JUMP_MS;
+    const told = wasSet ? skews.slice(0, AGREEING - 1) : skews;
+    const leastMs = told.reduce((least, each) => (Math.abs(each) < Math.abs(least) ? each : least));
+    const isSame = isSince.slice(0, told.length).every(Boolean);
+    return isSame || Math.abs(leastMs) <= JUMP_MS ? leastMs : undefined;
+  }
+
+  #skews(): number[] {
+    const aheadMs = this.#clock.monotonicMs() - this.#clock.nowMs();
+    return this.#seen.map(({ offsetMs }) => offsetMs + aheadMs);
+  }
+
+  /**
+   * Returns the present time of the server that issued `pair`: its time at the receipt plus the time since, because
+   * later answers may come from servers with other clocks. For a pair from a person, the first answer gives the time.
+   */
+  ofPair({ generation, clockSkewMs, refreshToken }: TokenPair): number {
+    const atMonoMs = this.#clock.monotonicMs();
+    if (this.#pair?.generation !== generation) {
+      const serverMs = this.#clock.nowMs() + clockSkewMs;
+      this.#pair = { generation, serverMs, atMonoMs, isGuess: this.#store.wasHandedIn(refreshToken) };
+    }
+    return this.#pair.serverMs + atMonoMs - this.#pair.atMonoMs;
+  }
 }
 
 /** Returns a Retry-After header, in seconds or as a date, as milliseconds to wait; undefined if it is unreadable. */

@@ -1,9 +1,11 @@
 import type { z } from 'zod';
-import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import { whenFree } from '../core/loop.ts';
 import {
   expectJsonLike,
   expectNoRefusal,
   expectSuccess,
+  PlatformClock,
   readAs,
   readBatchData,
   readData,
@@ -34,7 +36,7 @@ import {
   webhookPutRequest,
 } from './schemas.ts';
 import { type AccessToken, TokenKeeper, type TokenKeeperOptions, unauthorized } from './token-keeper.ts';
-import { PlatformClock, type TokenStore } from './tokens.ts';
+import type { TokenStore } from './tokens.ts';
 import type { CallAnswer, TransportAnswer } from './transport.ts';
 
 /**

@@ -30,11 +30,6 @@ export interface PlatformLimits {
 /** Maximum number of items in one batch call (document, "Batch size"). */
 export const BATCH_ITEMS_MAX = 100;
 
-/** Returns the minimum time between two calls of `endpoint`. */
-export function intervalMsOf(endpoint: Endpoint, limits: PlatformLimits): number {
-  return endpoint === 'order.all' ? limits.ordersIntervalMs : limits.endpointIntervalMs;
-}
-
 /** Why a call has to wait. People see it in texts such as "next order poll allowed in 1m 12s". */
 export type WaitReason =
   | 'interval' // the endpoint was called too recently

@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
-import { TillsyncError, whenFree } from '../core/errors.ts';
+import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import { whenFree } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { BootTime, Holders } from '../db/lease.ts';
 import { preparedOnUse, storing } from '../db/sqlite.ts';
@@ -9,7 +10,6 @@ import {
   type CallOptions,
   ENDPOINTS,
   type Endpoint,
-  intervalMsOf,
   type PlatformLimits,
   type Wait,
   type WaitReason,
@@ -39,6 +39,11 @@ const RESERVED_SHARE = 0.2;
 const PROBE_GRACE_MS = 15_000;
 /** Interval at which a waiting call checks whether the probe of another call has ended the block. */
 const PROBE_RECHECK_MS = 500;
+
+/** Returns the minimum time between two calls of `endpoint`. */
+function intervalMsOf(endpoint: Endpoint, limits: PlatformLimits): number {
+  return endpoint === 'order.all' ? limits.ordersIntervalMs : limits.endpointIntervalMs;
+}
 
 export interface SlotTicket {
   endpoint: Endpoint;
@@ -190,7 +195,8 @@ export class RateStore {
     this.#sql = statements(db);
     this.#holders = holders;
     this.#transaction = db.transaction((action) => {
-      const nowMs = time.now();
+      const { clock } = time;
+      const nowMs = time.bootId === clock.bootId ? clock.monotonicMs() : time.now();
       if ((this.#sql.newestTime.get() ?? 0) > nowMs) time.clamp(nowMs);
       return action(nowMs);
     });

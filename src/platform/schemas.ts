@@ -13,8 +13,7 @@ const idText = z.union([z.string().min(1), z.number(), z.bigint()]).transform((v
 const nullableId = idText.nullable().catch(null);
 
 const nullableText = z
-  .union([z.string(), z.number(), z.boolean()])
-  .transform((value) => String(value))
+  .union([z.string(), z.union([z.number(), z.boolean()]).transform(String)])
   .nullable()
   .catch(null);
 
@@ -120,14 +119,14 @@ const batchError = z.union([
  * `data` of the batch endpoints: { updated, total, errors }. If `errors` is something other than an array, the answer
  * is garbled, because reading it as empty would hide items that the platform discarded.
  */
-export const batchData = z
-  .looseObject({
-    updated: nullableCount,
-    total: nullableCount,
+export const batchData = z.object({
+  updated: nullableCount,
+  total: nullableCount,
+  errors: z
     // The length is checked first, so that too many entries are never read.
-    errors: z.array(z.unknown()).max(ERRORS_MAX).pipe(z.array(batchError)).nullish(),
-  })
-  .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
+    .union([z.array(z.unknown()).max(ERRORS_MAX).pipe(z.array(batchError)), z.null().transform(() => [])])
+    .default([]),
+});
 /** Result of a batch. `readBatchData` has cut its messages short, put each on one line, and removed secrets. */
 export type BatchAnswer = z.output<typeof batchData>;
 

@@ -1,5 +1,5 @@
-import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
-import { retryDelayMs } from '../core/loop.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import { retryDelayMs, whenFree } from '../core/loop.ts';
 import type { Random } from '../core/time.ts';
 import type { CallOptions, Wait } from './platform.ts';
 import { TokenRefresh, type TokenRefreshOptions } from './token-refresh.ts';
@@ -8,6 +8,7 @@ import {
   accessRestMs,
   companyOf,
   describeTokens,
+  dueAtMs,
   type HandedInTokens,
   handedInPair,
   isDue,
@@ -67,6 +68,8 @@ export class TokenKeeper {
   #accepted = 0;
   #renewed = { generation: 0, atMonoMs: 0 };
   #due = { generation: -1, share: 0 };
+  /** Pair that calls may use without a further look at it, until a time on its server's clock. */
+  #good = { generation: -1, untilMs: 0 };
   #lockedOut: { generation: number; lockOut: LockOut } | undefined;
   #finished = false;
 
@@ -82,10 +85,15 @@ export class TokenKeeper {
    */
   async ready(options: WaitOptions = {}): Promise<void> {
     const stored = this.#stored();
+    if (this.#isGood(stored)) return;
     if (this.#isTryDue(stored)) return this.#join(stored.generation, options, undefined);
     const pair = this.#pair();
     const usable = this.#isUsable(pair);
-    if (usable && !this.#isDue(pair)) return;
+    if (usable && !this.#isDue(pair)) {
+      const untilMs = Math.min(dueAtMs(pair, this.#due.share), this.#usableUntilMs(pair));
+      this.#good = { generation: pair.generation, untilMs };
+      return;
+    }
     const resting = this.#resting(pair.generation);
     if (this.#finished || resting) {
       if (usable) return;
@@ -100,8 +108,10 @@ export class TokenKeeper {
 
   /** Returns the access token if it can be sent, otherwise undefined. Starts no renewal. Throws `auth-required`. */
   current(): AccessToken | undefined {
-    const pair = this.#pair();
-    if (!this.#isUsable(pair) || pair.accessToken === null) return undefined;
+    const stored = this.#stored();
+    const isGood = this.#isGood(stored);
+    const pair = isGood ? stored : this.#pair();
+    if (pair.accessToken === null || !(isGood || this.#isUsable(pair))) return undefined;
     return { token: pair.accessToken, generation: pair.generation };
   }
 
@@ -245,8 +255,20 @@ export class TokenKeeper {
 
   #isUsable(pair: TokenPair): boolean {
     if (pair.accessToken === null || pair.generation === this.#rejected) return false;
-    const restMinMs = Math.min(REST_MIN_MS, accessLifeMs(pair) * REST_MIN_SHARE);
-    return accessRestMs(pair, this.#o.platformClock.ofPair(pair)) > restMinMs;
+    return this.#o.platformClock.ofPair(pair) < this.#usableUntilMs(pair);
+  }
+
+  /** Returns when, on its server's clock, the last part of the access token's life begins. */
+  #usableUntilMs(pair: TokenPair): number {
+    return accessRestMs(pair, 0) - Math.min(REST_MIN_MS, accessLifeMs(pair) * REST_MIN_SHARE);
+  }
+
+  /** Whether the pair was found usable and not due, and still is. */
+  #isGood(pair: TokenPair): boolean {
+    const { generation, untilMs } = this.#good;
+    if (pair.generation !== generation || generation === this.#rejected) return false;
+    if (pair.lockedOut || this.#lockedOut) return false;
+    return this.#o.platformClock.ofPair(pair) < untilMs;
   }
 
   #isDue(pair: TokenPair): boolean {

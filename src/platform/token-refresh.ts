@@ -1,8 +1,8 @@
-import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { backoffMs, sleepAwake } from '../core/loop.ts';
+import { backoffMs, sleepAwake, whenFree } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
-import { expectSuccess, jsonObject, readAs, readData, serverDateMs } from './answers.ts';
+import { expectSuccess, jsonObject, type PlatformClock, readAs, readData, serverDateMs } from './answers.ts';
 import type { Wait } from './platform.ts';
 import type { RateBudget, SlotTicket } from './rate-budget.ts';
 import { tokenRefreshData, tokenRefreshRequest } from './schemas.ts';
@@ -13,7 +13,6 @@ import {
   type LockOut,
   lockedOutError,
   type NewTokenPair,
-  type PlatformClock,
   type TokenPair,
   type TokenStore,
 } from './tokens.ts';

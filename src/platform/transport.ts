@@ -311,7 +311,7 @@ async function readBody(
   maxBytes: number,
 ): Promise<Uint8Array> {
   const header = headers['content-encoding'];
-  const coding = codingOf(header);
+  const coding = header === undefined ? null : codingOf(header);
   if (coding === undefined) {
     // Without this listener, undici's error about the unread rest would end the process.
     body.on('error', () => {}).destroy();

@@ -1,9 +1,9 @@
 import { hash, randomBytes } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import type { Alarms } from '../core/alarm.ts';
-import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { LOCKED_OUT_LOOK_MS, rest, retryDelayMs } from '../core/loop.ts';
+import { LOCKED_OUT_LOOK_MS, rest, retryDelayMs, whenFree } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { factOf, setFact } from '../db/facts.ts';
 import { storing } from '../db/sqlite.ts';

@@ -1,5 +1,5 @@
 import type * as z from 'zod';
-import { type Endpoint, intervalMsOf, type PlatformLimits } from '../platform/platform.ts';
+import type { Endpoint, PlatformLimits } from '../platform/platform.ts';
 import type { FaultKind } from './faults.ts';
 import type { SandboxSettings } from './settings.ts';
 import type { Session } from './tokens.ts';
@@ -104,10 +104,9 @@ export class LimitKeeper {
 
     const lane = `${company} ${endpoint}`;
     const passed = this.#lastPassed.get(lane);
-    const dueMs =
-      passed === undefined
-        ? arrivedMs
-        : passed + intervalMsOf(endpoint, this.#limits) - this.#settings.slackMs;
+    const { ordersIntervalMs, endpointIntervalMs } = this.#limits;
+    const intervalMs = endpoint === 'order.all' ? ordersIntervalMs : endpointIntervalMs;
+    const dueMs = passed === undefined ? arrivedMs : passed + intervalMs - this.#settings.slackMs;
     if (arrivedMs < dueMs) {
       return { admitted: false, status: 429, broken: 'interval', waitMs: dueMs - arrivedMs };
     }

@@ -1,14 +1,9 @@
 import * as z from 'zod';
-import { type Random, zoneCalendar } from '../core/time.ts';
+import { dateIn, type Random } from '../core/time.ts';
 import type { Catalog } from './catalog.ts';
 import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
 import { platformNowMs, type SandboxEnvironment } from './settings.ts';
 import type { WebhookSender } from './webhook.ts';
-
-/** Returns a time's calendar date in a zone, YYYY-MM-DD. */
-function localDate(timeZone: string, epochMs: number): string {
-  return new Date(zoneCalendar(timeZone).wallMs(epochMs)).toISOString().slice(0, 10);
-}
 
 /** An order notification with all fields of the document. */
 export interface OrderSnapshot {
@@ -233,7 +228,7 @@ export class OrderBook {
       subsidiaryId,
       serviceName: snapshot.name.split(' - ').at(-1) ?? '',
       updatedAt: new Date(createdAtMs).toISOString(),
-      localDate: localDate(settings.timeZone, createdAtMs),
+      localDate: dateIn(settings.timeZone, createdAtMs),
     };
     this.#orders.set(snapshot.internalOrderId, order);
     const sameDay = this.#byDate.get(order.localDate);

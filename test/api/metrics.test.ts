@@ -1,10 +1,11 @@
-/** Tests src/health/metrics-format.ts. */
+/** Tests src/health/metrics-format.ts, Counter and Histogram of src/health/counters.ts. */
 
 import { afterEach, describe, expect, it } from 'vitest';
 import { createLocalServer } from '../../src/api/server.ts';
 import { metricsRoutes } from '../../src/api/status-routes.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { Counter, exposition, gauge, Histogram } from '../../src/health/metrics-format.ts';
+import { Counter, Histogram } from '../../src/health/counters.ts';
+import { exposition, gauge } from '../../src/health/metrics-format.ts';
 import { API_KEY } from '../support/api-key.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

@@ -1,7 +1,8 @@
 /** Tests src/core/errors.ts. */
 
 import { expect, it } from 'vitest';
-import { TillsyncError, whenFree } from '../../src/core/errors.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { whenFree } from '../../src/core/loop.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 function locked(untilMonoMs: number, clock: FakeClock) {

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
-import { parseLossless, recordText, scanRecords, speaksOfMorePages } from '../../src/core/json-records.ts';
+import { recordText, scanRecords, speaksOfMorePages } from '../../src/core/json-records.ts';
+import { parseLossless } from '../../src/core/values.ts';
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 const scan = (text: string) => scanRecords(bytesOf(text));

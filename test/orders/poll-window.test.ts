@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { dateIn } from '../../src/core/time.ts';
 import {
   addDays,
-  dateIn,
   isDate,
   liesWithin,
   oldWindows,

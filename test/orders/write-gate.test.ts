@@ -1,16 +1,16 @@
-/** Tests src/db/mirror-connection.ts. */
+/** Tests src/orders/reading/mirror-file.ts. */
 
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { expect, it } from 'vitest';
-import { WriteGate } from '../../src/db/mirror-connection.ts';
+import { WriteGate } from '../../src/orders/reading/mirror-file.ts';
 
 /**
  * Starts a worker that enters and leaves the gate until it is aborted. `counts`: [0] times that the worker left, [1]
  * checks that found the main thread inside too, [2] 1 while the worker is inside, [3] 1 while the main thread is.
  */
 function startWorker(gate: WriteGate, counts: Int32Array<SharedArrayBuffer>): Promise<void> {
-  const url = new URL('../../src/db/mirror-connection.ts', import.meta.url);
+  const url = new URL('../../src/orders/reading/mirror-file.ts', import.meta.url);
   const program = `
     const { workerData } = require('node:worker_threads');
     import(workerData.url).then(({ WriteGate }) => {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { parseLossless } from '../../src/core/json-records.ts';
+import { parseLossless } from '../../src/core/values.ts';
 import { compileSpellings } from '../../src/orders/merging/field-aliases.ts';
 import { readOrderText } from '../../src/orders/merging/order-reader.ts';
 import { mergeOrder } from '../../src/orders/merging/order-rows.ts';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { PlatformClock } from '../../src/platform/tokens.ts';
+import { PlatformClock } from '../../src/platform/answers.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const HOUR_MS = 3_600_000;

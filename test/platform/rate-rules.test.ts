@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { type Endpoint, intervalMsOf, type PlatformLimits } from '../../src/platform/platform.ts';
+import type { Endpoint, PlatformLimits } from '../../src/platform/platform.ts';
 import type { SlotTicket } from '../../src/platform/rate-budget.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { tempState } from './temp-state.ts';
@@ -15,6 +15,8 @@ const limits: PlatformLimits = {
   ordersPerWindow: 4,
 };
 const HOLD_MS = 60;
+const intervalMsOf = (name: Endpoint, { ordersIntervalMs, endpointIntervalMs }: PlatformLimits) =>
+  name === 'order.all' ? ordersIntervalMs : endpointIntervalMs;
 
 const endpoint = fc.constantFrom<Endpoint>('order.all', 'product.list', 'product.batch', 'token.refresh');
 const step = fc.oneof(

@@ -1,4 +1,4 @@
-import { parseLossless } from '../../core/json-records.ts';
+import { parseLossless } from '../../core/values.ts';
 import {
   type ITEM_SPELLINGS,
   ORDER_SPELLINGS,

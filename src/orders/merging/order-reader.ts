@@ -1,5 +1,4 @@
-import { hasLongNumber, parseLossless } from '../../core/json-records.ts';
-import { readNumber } from '../../core/values.ts';
+import { hasLongNumber, parseLossless, readNumber } from '../../core/values.ts';
 import {
   hasValueOf,
   type Naming,

@@ -1,7 +1,8 @@
 import { statSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
-import { hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
+import { hasCode, TillsyncError } from '../../core/errors.ts';
+import { whenFree } from '../../core/loop.ts';
 import type { Clock } from '../../core/time.ts';
 import { factOf } from '../../db/facts.ts';
 import {
@@ -9,10 +10,9 @@ import {
   closeLeavingFiles,
   openConnection,
   openKeeper,
-  WriteGate,
 } from '../../db/mirror-connection.ts';
-import { settleWal, sqlOf, storing, toStorageError, unsynced } from '../../db/sqlite.ts';
-import { truncateWal } from '../../db/wal.ts';
+import { settleWal, sqlOf, storing, toStorageError, unsynced, walBytes } from '../../db/sqlite.ts';
+import { type MirrorWatch, truncateWal, WAL_BYTES_MAX } from '../../db/wal.ts';
 import { SEQ_JUMP } from '../merging/order.ts';
 
 /** Returns the highest seq that was ever used, even if its event was deleted; 0 if there was none. */
@@ -49,8 +49,120 @@ function beginFeed(db: Database.Database, highestSeq: number | undefined): void 
   }).immediate();
 }
 
+/**
+ * Decides which thread may take the mirror's write lock: the main thread or the worker of the import. Both use the same
+ * cells of shared memory. The main thread waits for at most one transaction: it announces that it wants the lock, and
+ * the worker ends its transaction early and waits until nobody wants the lock. When the main thread has gone first
+ * `PASSED_MAX` times while the worker waited, the worker goes first, so that callbacks without end cannot stop the
+ * import.
+ *
+ * Each side first announces itself and then checks the other side, so that they never both start.
+ */
+
+/** Index of the cell with the number of calls on the main thread that want or hold the lock. */
+const WANTED = 0;
+/** Index of the cell that is 1 while the worker is in a transaction. */
+const WORKING = 1;
+const ABORTED = 2;
+/** Index of the cell that is 1 while the worker waits for its turn. */
+const WAITING = 3;
+/** Index of the cell with the number of times that the main thread went before the waiting worker. */
+const PASSED = 4;
+const CELLS = 5;
+
+const PASSED_MAX = 8;
+/** Interval at which a waiting side checks the cells again, in case a wake-up was missed. */
+const LOOK_AGAIN_MS = 50;
+
+export class WriteGate {
+  /** Memory that is passed to the worker thread, which makes its own `WriteGate` from it. */
+  readonly memory: SharedArrayBuffer;
+  readonly #cells: Int32Array;
+
+  constructor(memory = new SharedArrayBuffer(CELLS * Int32Array.BYTES_PER_ELEMENT)) {
+    this.memory = memory;
+    this.#cells = new Int32Array(memory);
+  }
+
+  /** For the main thread: waits until the worker has no transaction. The worker cannot start one until `leave`. */
+  async enter(): Promise<void> {
+    while (this.#is(WAITING) && Atomics.load(this.#cells, PASSED) >= PASSED_MAX) await this.#changed(WAITING);
+    if (this.#is(WAITING)) Atomics.add(this.#cells, PASSED, 1);
+    Atomics.add(this.#cells, WANTED, 1);
+    while (this.#is(WORKING)) await this.#changed(WORKING);
+  }
+
+  leave(): void {
+    if (Atomics.sub(this.#cells, WANTED, 1) === 1) Atomics.notify(this.#cells, WANTED);
+  }
+
+  /** For the main thread: resets the gate after the worker ended, also if it died in a transaction. */
+  reset(): void {
+    Atomics.store(this.#cells, ABORTED, 0);
+    this.#endWaiting();
+    this.endWork();
+  }
+
+  abort(): void {
+    Atomics.store(this.#cells, ABORTED, 1);
+    Atomics.notify(this.#cells, ABORTED);
+  }
+
+  get aborted(): boolean {
+    return this.#is(ABORTED);
+  }
+
+  /** For the worker thread: blocks until nobody wants the lock, then holds it until `endWork`. */
+  beginWork(): void {
+    Atomics.store(this.#cells, PASSED, 0);
+    Atomics.store(this.#cells, WAITING, 1);
+    for (;;) {
+      const wanted = Atomics.load(this.#cells, WANTED);
+      if (wanted > 0) {
+        Atomics.wait(this.#cells, WANTED, wanted, LOOK_AGAIN_MS);
+        continue;
+      }
+      Atomics.store(this.#cells, WORKING, 1);
+      if (Atomics.load(this.#cells, WANTED) === 0) break;
+      this.endWork();
+    }
+    this.#endWaiting();
+  }
+
+  endWork(): void {
+    Atomics.store(this.#cells, WORKING, 0);
+    Atomics.notify(this.#cells, WORKING);
+  }
+
+  /** For the worker thread: whether to end its transaction now. */
+  get wanted(): boolean {
+    return Atomics.load(this.#cells, WANTED) > 0;
+  }
+
+  /** For the worker thread: sleeps while another process holds the lock. */
+  pause(ms: number): void {
+    Atomics.wait(this.#cells, ABORTED, 0, ms);
+  }
+
+  #endWaiting(): void {
+    Atomics.store(this.#cells, WAITING, 0);
+    Atomics.notify(this.#cells, WAITING);
+  }
+
+  #is(cell: number): boolean {
+    return Atomics.load(this.#cells, cell) === 1;
+  }
+
+  async #changed(cell: number): Promise<void> {
+    const wait = Atomics.waitAsync(this.#cells, cell, 1, LOOK_AGAIN_MS);
+    if (wait.async) await wait.value;
+  }
+}
+
 const REOPEN_AFTER_MS = 500;
 const INODE_CHECK_MS = 1_000;
+/** Shortest time between two looks at the size of the log, which are cheap while the log is small. */
+const LOG_CHECK_MS = 1_000;
 /** Number of events after which the feed's seq is recorded again; far fewer than `SEQ_JUMP`. */
 const NOTE_EVERY_EVENTS = 10_000;
 
@@ -61,10 +173,6 @@ export interface MirrorFileOptions extends ConnectionOptions {
   clock: Clock;
   /** Remembers the feed's seq outside the mirror. Without it, a new mirror's feed begins at 1. */
   feed?: SeqMemory | undefined;
-  /** Called after each transaction of this process. Must not throw. */
-  onWritten: (db: Database.Database) => void;
-  /** Called when a transaction gave up waiting for another process. Must not throw. */
-  onLocked: () => void;
 }
 
 type Action = (db: Database.Database) => unknown;
@@ -84,10 +192,16 @@ export class MirrorFile {
   readonly gate = new WriteGate();
   readonly path: string;
   readonly clock: Clock;
+  /** Acts on a large log, and on a lock of another process. */
+  protected watch: MirrorWatch | undefined;
   readonly #options: MirrorFileOptions;
   #open: OpenFile | undefined;
   #failure: { error: TillsyncError; untilMs: number } | undefined;
   #inodeCheckedMs = 0;
+  #logCheckedMs = Number.NEGATIVE_INFINITY;
+  // Both true at first, because an earlier process may have raised their alarms.
+  #isLogLarge = true;
+  #isLocked = true;
   #notedSeq = 0;
   /** Resolves once the event loop has looked for requests after the last transaction; undefined if it has. */
   #turn: Promise<void> | undefined;
@@ -140,14 +254,30 @@ export class MirrorFile {
       this.#turn ??= this.#nextTurn();
       result = await whenFree(this.clock, () => this.#guarded(use), undefined, signal);
     } catch (error) {
-      if (hasCode(error, 'storage-busy')) this.#options.onLocked();
+      if (hasCode(error, 'storage-busy')) {
+        this.#isLocked = true;
+        this.watch?.locked();
+      }
       throw error;
     } finally {
       this.gate.leave();
     }
-    if (this.#open) this.#options.onWritten(this.#open.db);
+    if (this.#open) this.#tend(this.#open.db);
     this.noteFeed();
     return result;
+  }
+
+  /** Must be called after each transaction. */
+  #tend(db: Database.Database): void {
+    const nowMs = this.clock.monotonicMs();
+    if (nowMs - this.#logCheckedMs >= LOG_CHECK_MS) {
+      this.#logCheckedMs = nowMs;
+      const isNews = this.#isLogLarge || walBytes(this.path) > WAL_BYTES_MAX;
+      if (isNews && this.watch) this.#isLogLarge = this.watch.truncate(db);
+    }
+    if (!this.#isLocked) return;
+    this.#isLocked = false;
+    this.watch?.free();
   }
 
   /** Waits until no transaction has run in this turn of the event loop, so that many of them leave room for callbacks. */
@@ -184,7 +314,7 @@ export class MirrorFile {
   /**
    * Closes the mirror but leaves the files -wal and -shm, so that readers can open it while no process has it open.
    */
-  close(): void {
+  protected closeFile(): void {
     if (this.#closed) return;
     this.#closed = true;
     this.#release();

@@ -1,9 +1,9 @@
 import type Database from 'better-sqlite3';
-import type { Alarms, AlarmUp, Freshness, FreshnessBoard } from '../../core/alarm.ts';
+import type { Alarms, AlarmUp, Freshness, FreshnessBoard, FreshnessSubject } from '../../core/alarm.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
 import type { Role } from '../../db/migrate.ts';
 import { walBytes } from '../../db/sqlite.ts';
-import { hasRoomInWal, LockMonitor, WalMaintenance } from '../../db/wal.ts';
+import { hasRoomInWal, MirrorWatch } from '../../db/wal.ts';
 import { isFeeding } from '../merging/branch-feed.ts';
 import { compileSpellings, type ExtraSpellings, type OrderSpellings } from '../merging/field-aliases.ts';
 import type { StatusWords } from '../merging/field-values.ts';
@@ -37,17 +37,18 @@ export interface MirrorHealth extends FreshnessBoard, Alarms {
   adopt(freshness: Freshness): void;
   /** Returns one entry per subject, including reports that are not written yet. */
   freshness(): Freshness[];
+  /** Returns when a flow last succeeded, on this machine's clock; null if it never did. */
+  lastOkMs(subject: FreshnessSubject): number | null;
+  /** Returns whether orders come only by polls. */
+  isHeardLate(): boolean;
   /** Returns the raised alarms, oldest first, including those that are not written yet. */
   raised(): RaisedAlarm[];
   /**
-   * Called with the raised alarms that are not on the disk, after each write and when the mirror is locked. Must not
-   * throw.
+   * Called with the raised alarms that are not on the disk, after each write and when the mirror is locked; with an
+   * empty list once after they were written. If it throws, it is called again after the next write.
    */
   onUnwritten: (alarms: readonly RaisedAlarm[]) => void;
-  /**
-   * Calls `onUnwritten` with the raised alarms that are not on the disk; with an empty list if all reports were
-   * written.
-   */
+  /** Calls `onUnwritten` if raised alarms are not on the disk, or were not when it was called last. */
   notifyUnwritten(): void;
   /** Waits until all reports were written or a write failed. */
   flush(): Promise<void>;
@@ -77,16 +78,15 @@ export interface MirrorOptions {
   listPath?: string;
 }
 
-/** The mirror of orders. Other slices, which have tables in the same file, use `read` and `write`. */
-export class Mirror implements OrderSink {
+/** The mirror of orders. Other slices, which have tables in the same file, use its `read` and `write`. */
+export class Mirror extends MirrorFile implements OrderSink {
   readonly orders: OrderStore;
   readonly polls: PollStore;
   readonly listed: ListedOrders;
   readonly customers: CustomerStore;
   readonly quarantine: QuarantineStore;
   readonly health: MirrorHealth;
-  readonly #file: MirrorFile;
-  readonly #lockWatch: LockMonitor;
+  protected override readonly watch: MirrorWatch;
   readonly #import: OrderImport;
   readonly #spellings: OrderSpellings;
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
@@ -106,62 +106,30 @@ export class Mirror implements OrderSink {
       feed,
       role,
     } = options;
-    this.#file = new MirrorFile({
-      path,
-      clock,
-      readonly,
-      group,
-      feed,
-      role,
-      onWritten: (db) => {
-        walMaintenance.checkpoint(db);
-        this.#lockWatch.free();
-      },
-      onLocked: () => {
-        this.#lockWatch.locked();
-        this.health.notifyUnwritten();
-      },
-    });
-    this.health = health(this.#file);
-    const alarms = this.health;
-    const walMaintenance = new WalMaintenance({ path, clock, alarms });
-    this.#lockWatch = new LockMonitor({ path, clock, alarms, tryAgain: () => alarms.flush() });
+    super({ path, clock, readonly, group, feed, role });
+    this.health = health(this);
+    this.watch = new MirrorWatch({ path, clock, alarms: this.health });
     this.#spellings = compileSpellings(spellings, timezone, statuses);
-    this.#import = new OrderImport({ file: this.#file, spellings, statuses, timezone, listPath });
-    this.orders = new OrderStore(this.#file);
-    this.polls = new PollStore(this.#file, () => this.health.freshness());
-    this.listed = new ListedOrders(this.#file);
-    this.quarantine = new QuarantineStore(this.#file);
+    this.#import = new OrderImport({ file: this, spellings, statuses, timezone, listPath });
+    this.orders = new OrderStore(this);
+    this.polls = new PollStore(this, this.health);
+    this.listed = new ListedOrders(this);
+    this.quarantine = new QuarantineStore(this);
     this.customers = new CustomerStore({
-      file: this.#file,
+      file: this,
       spellings: this.#spellings,
       vacuum: () => this.#import.vacuum(),
     });
   }
 
-  /** Runs one or a few short reads without a transaction. */
-  read<T>(action: (db: Database.Database) => T): T {
-    return this.#file.read(action);
-  }
-
-  /** Runs one durable transaction. `action` may run several times, each time from the start. */
-  write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
-    return this.#file.write(action, signal);
-  }
-
-  /** Runs one transaction that only works off what is stored; see `MirrorFile.writeDerived`. */
-  writeDerived<T>(action: (db: Database.Database) => T): Promise<T> {
-    return this.#file.writeDerived(action);
-  }
-
   async save(entries: readonly IncomingEntry[]): Promise<SaveOutcome[]> {
     if (entries.length === 0) return [];
-    const { clock } = this.#file;
+    const { clock } = this;
     const nowMs = clock.monotonicMs();
     const isFresh =
       nowMs - this.#webhookFreshMs >= FRESHNESS_EVERY_MS &&
       entries.some((entry) => entry.kind === 'order' && entry.observation.source === 'webhook');
-    const outcomes = await this.#file.writeNow((db) => {
+    const outcomes = await this.writeNow((db) => {
       const now = isoUtc(clock.nowMs());
       const came = { subject: 'orders.webhook', state: 'ok', message: '' } as const;
       if (isFresh) this.health.put(db, { ...came, lastOkAt: now, lastTryAt: now });
@@ -190,19 +158,19 @@ export class Mirror implements OrderSink {
 
   /** Judges callbacks again that wait while polls are silent. Returns the ids of the orders that this changed. */
   async judgeHeldAgain(): Promise<string[]> {
-    const nowMs = this.#file.clock.nowMs();
-    if (!this.#file.read((db) => mayJudgeHeldAgain(db, nowMs))) return [];
-    return this.#file.write((db) => judgeHeldAgain(db, this.#spellings, nowMs));
+    const nowMs = this.clock.nowMs();
+    if (!this.read((db) => mayJudgeHeldAgain(db, nowMs))) return [];
+    return this.write((db) => judgeHeldAgain(db, this.#spellings, nowMs));
   }
 
   /** Returns whether the write-ahead log may grow. A large one is truncated first, which a reader may prevent. */
   hasRoomInWal(): boolean {
-    return this.#file.read(hasRoomInWal);
+    return this.read(hasRoomInWal);
   }
 
   /** Returns the size of the write-ahead log in bytes. */
   walBytes(): number {
-    return walBytes(this.#file.path);
+    return walBytes(this.path);
   }
 
   /**
@@ -210,9 +178,9 @@ export class Mirror implements OrderSink {
    * others.
    */
   async close(): Promise<void> {
-    this.#lockWatch.close();
+    this.watch.close();
     await this.#import.stop();
     await this.health.flush();
-    this.#file.close();
+    this.closeFile();
   }
 }

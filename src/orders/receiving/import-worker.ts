@@ -1,13 +1,14 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import type Database from 'better-sqlite3';
 import { asTillsyncError, type ErrorCode, hasCode } from '../../core/errors.ts';
-import { openSecondConnection, WriteGate } from '../../db/mirror-connection.ts';
+import { openSecondConnection } from '../../db/mirror-connection.ts';
 import { storing, walBytes } from '../../db/sqlite.ts';
 import { truncateWal } from '../../db/wal.ts';
 import { compileSpellings, type ExtraSpellings } from '../merging/field-aliases.ts';
 import type { StatusWords } from '../merging/field-values.ts';
 import type { ImportReport } from '../merging/order.ts';
 import { LinePlaces } from '../merging/placed-lines.ts';
+import { WriteGate } from '../reading/mirror-file.ts';
 import { AnswerImport, importAborted, type PreparedRecord, pollDigests } from './answer-import.ts';
 
 /** Task for the import's worker thread: one answer of GET /order/all to mirror. */

@@ -1,13 +1,7 @@
 import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../../core/alarm.ts';
-import {
-  asTillsyncError,
-  counted,
-  failureCode,
-  hasCode,
-  TillsyncError,
-  whenFree,
-} from '../../core/errors.ts';
+import { asTillsyncError, counted, failureCode, hasCode, TillsyncError } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
+import { whenFree } from '../../core/loop.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
 import { Lease, type Leases } from '../../db/lease.ts';
 import type { PlatformClient } from '../../platform/client.ts';

@@ -1,4 +1,4 @@
-import type { AlarmKey, Freshness } from '../../core/alarm.ts';
+import type { AlarmKey } from '../../core/alarm.ts';
 import { mark, setMark } from '../../db/marks.ts';
 import type { MirrorFile } from '../reading/mirror-file.ts';
 
@@ -14,18 +14,19 @@ export type PollAlarm = Extract<AlarmKey, 'orders.unreadable' | 'orders.more-pag
 /** Stores when orders were polled, and how far back the polls reached that raised alarms. */
 export class PollStore {
   readonly #file: Pick<MirrorFile, 'read' | 'write'>;
-  readonly #freshness: () => Freshness[];
+  readonly #health: { lastOkMs(subject: 'orders.poll'): number | null };
 
-  constructor(file: Pick<MirrorFile, 'read' | 'write'>, freshness: () => Freshness[]) {
+  constructor(
+    file: Pick<MirrorFile, 'read' | 'write'>,
+    health: { lastOkMs(subject: 'orders.poll'): number | null },
+  ) {
     this.#file = file;
-    this.#freshness = freshness;
+    this.#health = health;
   }
 
   /** Returns when the last complete poll finished, on this machine's clock; null if there was none. */
   lastOkMs(): number | null {
-    const iso = this.#freshness().find(({ subject }) => subject === 'orders.poll')?.lastOkAt;
-    const ms = iso == null ? Number.NaN : Date.parse(iso);
-    return Number.isNaN(ms) ? null : ms;
+    return this.#health.lastOkMs('orders.poll');
   }
 
   /** Returns when the last complete poll was sent, on the platform's clock; null if there was none. */

@@ -1,4 +1,4 @@
-import { zoneCalendar } from '../../core/time.ts';
+import { dateIn } from '../../core/time.ts';
 
 /** A window of GET /order/all: calendar dates, both inclusive. */
 export interface PollWindow {
@@ -117,11 +117,6 @@ function earliest(one: string, other: string): string {
 
 function latest(one: string, other: string): string {
   return one > other ? one : other;
-}
-
-/** Returns the calendar date of a time in a zone, as YYYY-MM-DD. */
-export function dateIn(timezone: string, epochMs: number): string {
-  return new Date(zoneCalendar(timezone).wallMs(epochMs)).toISOString().slice(0, 10);
 }
 
 /** Adds days to a YYYY-MM-DD date, without regard to any zone. */

@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../../catalog/product.ts';
-import { type Clock, isoUtc, turnEnd } from '../../core/time.ts';
+import { turnEnd } from '../../core/loop.ts';
+import { type Clock, isoUtc } from '../../core/time.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import {
   IS_OPEN,

@@ -5,7 +5,8 @@ import { type StoragePaths, storagePaths, storageSpace } from '../../app/storage
 import type { Config } from '../../config/config-type.ts';
 import { keyFault, keyFile, storedKey } from '../../config/key-file.ts';
 import { roleOf } from '../../config/roles.ts';
-import { hasCode, whenFree } from '../../core/errors.ts';
+import { hasCode } from '../../core/errors.ts';
+import { whenFree } from '../../core/loop.ts';
 import type { Clock } from '../../core/time.ts';
 import { type DatabaseHealth, databaseHealth, walBytes } from '../../db/sqlite.ts';
 import { findWalReaders } from '../../db/wal.ts';

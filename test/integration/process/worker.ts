@@ -1,8 +1,8 @@
 /** A separate process that uses the platform as the daemon and its commands do. Its arguments contain its job. */
 
 import { openState } from '../../../src/app/state.ts';
-import { whenFree } from '../../../src/core/errors.ts';
 import { silentLog } from '../../../src/core/log.ts';
+import { whenFree } from '../../../src/core/loop.ts';
 import { systemClock, systemRandom } from '../../../src/core/system-clock.ts';
 import { PlatformClient } from '../../../src/platform/client.ts';
 import type { PlatformLimits } from '../../../src/platform/platform.ts';
