@@ -141,7 +141,7 @@ describe('alarms to a command and an address', () => {
     expect(told).toMatchObject({
       level: 'amber',
       shop: 'Shop 7',
-      detail: 'Refused are: product.stock.put (403: No rights).',
+      detail: 'Rejected calls: product.stock.put (403: No rights).',
     });
     expect(told?.message).toMatch(/does not permit some of the calls/);
     expect(told?.text).toMatch(/^\[AMBER\] Shop 7: .*\(platform\.forbidden, since \d\d:\d\d\)$/);

@@ -42,5 +42,5 @@ it('a store with one branch is told of an order without a store, and of no store
     daemon.services.mirror.health.raised().find(({ key }) => key === 'orders.unassigned')?.message;
   await send(1, { externalId: 'elsewhere' });
   await send(2, null);
-  await until('the order without a store is told', () => told() === 'Order and store: 2 (-).');
+  await until('the order without a store is told', () => told() === 'Orders and stores: 2 (-).');
 });
