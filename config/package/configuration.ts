@@ -5,29 +5,31 @@ import { isTable } from '../../src/config/values.ts';
 /** Longest line of a comment in the sample, in characters. */
 const COLUMNS = 118;
 
-const HEADER = `# tillsync: configuration of one company.
+const HEADER = `# tillsync: every setting of one company, with its default.
 #
-# \`tillsync init\` asks for what is marked SET, tries it and writes it here. By hand: copy this file to
-# /etc/tillsync/config.toml and set it yourself. Every other line may stay as it is or be left out: what
-# stands here is what holds without it.
+# \`tillsync init\` writes /etc/tillsync/config.toml with your answers. Settings that are not in that file have the
+# defaults shown here. To change one, run: tillsync config set KEY VALUE
+# Or edit the file, then run:  tillsync config apply
 #
-# Try it before a restart:     tillsync config check
-# Every key has an override:   TILLSYNC_<SECTION>_<KEY>, such as TILLSYNC_LOCAL_LISTEN=127.0.0.1:9000
-#                              (lists and tables as JSON: TILLSYNC_BRANCHES='[{"external_id":"B1"}]')
-# Durations:                   "500ms", "1s", "2m", "1h", "7d"
+# SET marks what init asks for.
+# Check the file:     tillsync config check
+# Show all settings:  tillsync config show --all
+# Environment:        TILLSYNC_<SECTION>_<KEY> overrides a key (example: TILLSYNC_LOCAL_LISTEN=127.0.0.1:9000);
+#                     lists and tables as JSON: TILLSYNC_BRANCHES='[{"external_id":"B1"}]'
+# Durations:          "500ms", "1s", "2m", "1h", "7d"
 #
-# Secrets never stand in this file. Hand over the tokens once with
+# Never put secrets in this file. Set the tokens with
 #     tillsync auth set < file-with-the-refresh-token
-# or as systemd credentials named refresh-token, access-token, webhook-secret, local-api-key, alarm-url,
-# alarm-token, heartbeat-url, backup-passphrase, hook-NAME for each hook that signs, and
-# hook-NAME-url for one whose address is secret.`;
+# Other secrets are systemd credentials: refresh-token, access-token, webhook-secret, local-api-key, alarm-url,
+# alarm-token, heartbeat-url, backup-passphrase, hook-NAME for each hook that signs, and hook-NAME-url for a hook
+# with a secret address.`;
 
 const CHAIN_HEADER = `# tillsync: what a company with a tillsync in each branch adds to the configuration of its machines.
 #
 # [hub] goes into the file of the machine that talks to the platform, beside the keys of config.sample.toml.
 # [link] is written by \`tillsync init --join INVITATION\` on the machine of a branch.`;
 
-/** Returns the commented sample file of a single store. A set-up makes the first configuration from it. */
+/** Returns the commented sample file of a single store, which has every key with its default. */
 export function sampleConfig(): string {
   return sampleOf(
     HEADER,
