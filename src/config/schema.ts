@@ -50,20 +50,24 @@ export const SAMPLE_BASE_URL = 'https://api.example.com';
  */
 export const FILE = z.object({
   platform: z.object({
-    baseUrl: key(value.baseUrl, undefined, "The address of the commerce platform's API.", {
+    baseUrl: key(value.baseUrl, undefined, "Address of the platform's API.", {
       example: SAMPLE_BASE_URL,
       isAsked: true,
     }),
-    timeoutMs: key(value.duration(SECOND, 10 * MINUTE), '30s', 'How long one answer may take.'),
+    timeoutMs: key(
+      value.duration(SECOND, 10 * MINUTE),
+      '30s',
+      'Maximum time for one answer of the platform.',
+    ),
     proxy: key(
       value.optionalUrl,
       '',
-      'A proxy on the way to the platform, such as "http://proxy.example:3128". Empty: as HTTPS_PROXY and NO_PROXY of the environment say, where one with a password belongs.',
+      'Proxy for calls to the platform (example: "http://proxy.example:3128"). Empty: HTTPS_PROXY and NO_PROXY of the environment. Set a proxy with a password there.',
     ),
     caFile: key(
       value.optionalPath,
       '',
-      'PEM file of a further authority that may sign the certificate of the platform, such as of a proxy that looks into the traffic. Those of the machine (/etc/ssl/certs) are trusted in any case.',
+      "PEM file of another certificate authority to trust for the platform (example: that of a proxy that inspects traffic). The machine's authorities (/etc/ssl/certs) are always trusted.",
     ),
   }),
   quirks: section(
@@ -97,84 +101,89 @@ export const FILE = z.object({
     directory: key(
       value.absolutePath,
       '/var/lib/tillsync',
-      'Where mirror.db, inbox/inbox.db and state.db live. The POS reads mirror.db here. After a change by hand: sudo systemctl daemon-reload, which lets the service write there; it cannot below /home, /root and /tmp.',
+      'Directory of mirror.db, inbox/inbox.db and state.db. The POS reads mirror.db here. After a change, run: sudo tillsync config apply. The service cannot write below /home, /root and /tmp.',
     ),
     group: key(
       value.optionalGroup,
       '',
-      'Unix group whose members, such as the POS, may read the mirror. Empty: the group of the directory.',
+      'Unix group that may read the mirror, for the POS. Empty: the group of the directory.',
     ),
   }),
-  shop: section('What people are shown on the status page, by commands and in messages.', {
-    name: key(
-      value.shortLine,
-      '',
-      'What this shop is called. Empty: alarms.name, else the name of the machine.',
-    ),
+  shop: section('How tillsync presents this shop on the status page, in commands and in alarms.', {
+    name: key(value.shortLine, '', 'Name of this shop. Empty: the name of the machine.'),
     currency: key(
       value.optionalCurrency,
       '',
-      'The currency of prices and amounts. Empty: they are shown without one.',
+      'Currency of prices and amounts (example: "CLP"). Empty: none is shown.',
     ),
     language: key(
       value.oneOf(...LANGUAGES),
       'en',
-      'The language of alarms, `tillsync status` and `tillsync doctor`; what they print with --json, the log and all codes are in English. The status page speaks that of the browser.',
+      "Language of alarms, `tillsync status` and `tillsync doctor`. JSON, the log and all codes are always in English. The status page uses the browser's language.",
     ),
   }),
   webhook: z.object({
-    enabled: key(value.boolean, true, 'false: orders come by polling alone.'),
+    enabled: key(
+      value.boolean,
+      true,
+      'Whether tillsync receives callbacks. false: orders arrive only by polling.',
+    ),
     listen: key(
       value.listen,
       '127.0.0.1:8787',
-      'Where callbacks arrive. Keep the loopback address when a proxy with a certificate stands in front.',
+      'Address for callbacks. Keep the loopback address behind a proxy that has the certificate.',
     ),
-    path: key(value.urlPath, '/webhook', 'The path of the address at which callbacks arrive.'),
+    path: key(value.urlPath, '/webhook', 'Path of the address for callbacks.'),
     callbackUrl: key(
       value.optionalUrl,
       '',
-      'The public address of this receiver, registered with the platform at start, for orders at once. Empty: nothing is registered.',
+      'Public address for callbacks, which tillsync registers at the platform at each start. Empty: nothing is registered.',
       { isAsked: true },
     ),
     tlsCertFile: key(
       value.optionalPath,
       '',
-      'PEM file of a certificate, for serving HTTPS without a proxy; with tls_key_file or not at all.',
+      'PEM file of a certificate, to receive callbacks over HTTPS without a proxy. Needs tls_key_file.',
     ),
     tlsKeyFile: key(value.optionalPath, '', 'PEM file of its key.'),
-    bodyLimitBytes: key(value.byteSize(1024, 64 * MIB), '1MiB', 'A larger callback is refused with 413.', {
-      name: 'body_limit',
-    }),
+    bodyLimitBytes: key(
+      value.byteSize(1024, 64 * MIB),
+      '1MiB',
+      'Maximum size of a callback. A larger one is rejected with 413.',
+      {
+        name: 'body_limit',
+      },
+    ),
   }),
   orders: z.object({
     poll: key(
       value.cron,
       '*/2 * * * *',
-      'When orders are polled: minute hour day month weekday, or six fields with seconds first. The platform allows one poll in two minutes; a quicker expression only waits for its turn.',
+      'Schedule of polls as a cron expression: minute hour day month weekday, or six fields with seconds first. The platform allows one poll every two minutes; a faster schedule waits.',
     ),
     timezone: key(
       value.timeZone,
       // This is a function, so that the default is computed only if it is needed. Computing it takes longer than
       // reading all other keys.
       () => Intl.DateTimeFormat().resolvedOptions().timeZone,
-      "Whose calendar the platform's order dates are in, and whose clock its times without a zone.",
+      "Time zone of the platform's order dates, and of its times without a zone.",
       { example: 'America/Santiago', isAsked: true, default: 'that of the machine' },
     ),
     lookbackDays: key(
       value.wholeNumber(0, 365),
       1,
-      'How many days back each poll looks; where these have more than 5,000 orders, every tenth minute, and the polls between ask for the running day.',
+      'Days before today that each poll includes. If they have more than 5,000 orders, only every tenth minute; other polls fetch today.',
     ),
     wideDays: key(
       value.wholeNumber(0, 366),
       30,
-      'How many days back a wider look goes, for orders that change late. Open orders of earlier days, up to 366 days back, are requested by their days, in turn.',
+      'Days before today that a wide poll includes, for orders that change late. Open orders of earlier days, up to 366 days back, are fetched by their days.',
     ),
-    wideEveryMs: key(value.duration(MINUTE, 30 * DAY), '1h', 'How often the wider look is taken.'),
+    wideEveryMs: key(value.duration(MINUTE, 30 * DAY), '1h', 'Time between two wide polls.'),
     fields: key(
       value.orderFields,
       {},
-      'Other names for the fields of an order in the answer, looked for before the known ones. Only needed when `tillsync quarantine list` shows answers that could not be read, or the finding `orders.incomplete` says that a part of an order cannot be read.',
+      'Other names for the fields of an order, tried before the known ones. Set them if `tillsync quarantine list` shows unreadable orders, or if `orders.incomplete` is reported.',
       {
         example: { order_id: ['orderNumber'], customer_email: ['buyer.mail'], 'item.quantity': ['units'] },
       },
@@ -182,7 +191,7 @@ export const FILE = z.object({
     statuses: key(
       value.statusWords,
       {},
-      'Words of the platform for statuses of its document. A word that is neither there nor here replaces no status of the document.',
+      'Platform words for the statuses of its document. An unknown word never replaces a known status.',
       { example: { PENDIENTE: 'pending' } },
     ),
   }),
@@ -190,44 +199,44 @@ export const FILE = z.object({
     sweep: key(
       value.cron,
       '30 4 * * *',
-      'When the products of every branch are read anew; also at a start when it was missed, or never done.',
+      'Schedule for reading the whole catalogue, as a cron expression. A missed reading starts with the service.',
     ),
-    pageSize: key(value.wholeNumber(1, 1000), 100, 'Products in one page.'),
+    pageSize: key(value.wholeNumber(1, 1000), 100, 'Products per page of GET /product/list.'),
   }),
   branches: key(
     value.branches,
     [],
-    "The branches, one table each with the platform's internal id, your own id of it, or both. The platform's API cannot list them.",
+    "The branches, one table each: subsidiary_id is the platform's ID, external_id your own. The platform's API cannot list them.",
     { example: [{ subsidiary_id: 'sub-1', external_id: 'B1' }], isAsked: true },
   ),
   hub: section(
-    "Only for a company with a tillsync in each branch: in the one that talks to the platform. See docs/chain.md. In its [[branches]], may_price = true lets a branch change prices, names and visibility, and watched = false keeps a branch out of the hub's health.",
+    "Only for the hub of a company with a tillsync in each branch. See docs/chain.md. In [[branches]] of the hub, may_price = true lets a branch change prices, names and visibility; watched = false leaves a branch out of the hub's health.",
     {
       nats: key(
         value.optionalNatsUrl,
         '',
-        'The nats-server beside it, such as "nats://127.0.0.1:4222". Empty: this is no hub.',
+        'Address of the nats-server of this hub (example: "nats://127.0.0.1:4222"). Empty: not a hub.',
       ),
       publicUrl: key(
         value.optionalNatsUrl,
         '',
-        'Where branches reach that server, such as "tls://hub.example.com:4222"; an invitation says it. Empty: as nats says.',
+        'Address at which branches reach that server (example: "tls://hub.example.com:4222"), part of each invitation. Empty: the value of nats.',
       ),
     },
   ),
   link: section(
-    'Only in a branch of such a company; `tillsync init --join INVITATION` writes it. A branch has no [platform], no [[branches]] and no secret of the platform.',
+    'Only for a branch of such a company. `tillsync init --join INVITATION` writes this section. A branch has no [platform], no [[branches]] and no platform secrets.',
     {
       hub: key(
         value.natsUrls,
         '',
-        'The server of the hub, such as "tls://hub.example.com:4222", or a list of its addresses, which are tried in turn. Empty: this is no branch.',
+        'Address of the hub\'s server (example: "tls://hub.example.com:4222"), or a list of addresses to try in turn. Empty: not a branch.',
       ),
-      branch: key(value.optionalBranchName, '', 'What the hub calls this branch.'),
+      branch: key(value.optionalBranchName, '', 'Name of this branch at the hub.'),
       caFile: key(
         value.optionalPath,
         '',
-        'PEM file of the authority that signed the certificate of that server; it may hold several. Empty: one that this machine knows.',
+        "PEM file of the authorities to trust for the hub's server. Empty: the machine's authorities.",
       ),
     },
   ),
@@ -235,131 +244,131 @@ export const FILE = z.object({
     lingerMs: key(
       value.duration(0, MINUTE),
       '250ms',
-      'How long a stock or price change may wait for others before its batch leaves.',
+      'Time that a stock or price change waits for others, to be sent in one batch.',
     ),
   }),
   stock: z.object({
     holdBackUnbooked: key(
       value.oneOf('auto', true, false),
       'auto',
-      'Whether what online orders took and the POS has not acknowledged yet is taken off every count it hands over, so that an older count cannot sell a piece twice. "auto": in each branch whose POS acknowledges orders, through the inbox or over HTTP, once both ids of the branch stand in [[branches]]; tillsync status tells of each branch what is missing. true: in every branch, whatever it acknowledges. false: never.',
+      'Whether tillsync reserves the units in orders that your POS hasn\'t booked yet: it deducts them from each count, so that no unit sells twice. "auto": in each branch whose POS acknowledges orders, if both IDs of the branch are set in [[branches]]; `tillsync status` shows what is missing. true: in every branch. false: never.',
     ),
     onDifference: key(
       value.oneOf('tell', 'send'),
       'tell',
-      'Where the platform has another stock than the POS counted last, as when somebody edited it in the panel. "tell": it is told (stock.differs), and stays until the POS counts again. "send": the count is sent again.',
+      'What to do if the platform has a different stock than the last POS count, for example after an edit in the company panel. "tell": report it (stock.differs). "send": send the count again.',
     ),
     editHoldMs: key(
       value.duration(0, 30 * DAY),
       '30m',
-      'For so long an edit of an acknowledged order is taken off counts, unless the POS acknowledges the order again: a count that comes later contains the edit. For a POS that acknowledges each order once.',
+      'Time for which an edit of an acknowledged order stays reserved, unless the POS acknowledges the order again. For a POS that acknowledges each order only once: later counts contain the edit.',
     ),
     lookBelow: key(
       value.wholeNumber(0, 1_000),
       3,
-      'Before a count of so many or fewer is sent, the platform is asked what it has, where callbacks are off or do not come: what is missing there is an order that no poll has brought yet, and is kept back. 0: never.',
+      "If callbacks don't arrive, tillsync reads the platform's stock before it sends a count of this many units or fewer. Units missing there belong to an order that no poll has fetched yet, and are reserved. 0: never.",
     ),
-    skipUnchanged: key(value.boolean, true, 'A value that the mirror has already is not sent again.'),
+    skipUnchanged: key(value.boolean, true, 'Whether to skip values that the platform already has.'),
     trustForMs: key(
       value.duration(0, 30 * DAY),
       '10m',
-      "How long the platform's last word on a stock or a product is believed: a count or a price that says the same later is sent all the same, for somebody may have edited it in the panel meanwhile.",
+      "Time for which the platform's last value is trusted. After it, tillsync sends an equal value too, because someone may have edited it in the company panel.",
     ),
     platformDeducts: key(
       value.boolean,
       true,
-      'Whether the platform takes off its stock what it sells. false: each order has the stocks that it took sent again, which needs hold_back_unbooked = true.',
+      'Whether the platform deducts sold units from its stock. false: tillsync sends the stock again after each order; this needs hold_back_unbooked = true.',
     ),
     safety: key(
       value.safety,
       0,
-      'Safety stock: so many of every stock are never offered online, so that the last ones in the shop are not sold twice. A branch can have its own, with safety = N in its table of [[branches]], and a product too: tillsync stock safety SKU N.',
+      'Safety stock: units of every product that are never offered online. A branch can have its own (safety = N in [[branches]]), and a product too: tillsync stock safety SKU N',
     ),
   }),
   guard: section(
-    'Hand-overs that look like a mistake wait for a person (tillsync outbox release, tillsync outbox discard). 0 switches a guard off.',
+    'Limits above which tillsync puts changes on hold for your approval, because they look like a mistake. 0 switches a guard off.',
     {
       zeroItemsMax: key(
         value.wholeNumber(0, 1_000_000),
         100,
-        'So many stocks may go to zero within the window.',
+        'Stocks that may go to zero within ten minutes.',
       ),
       zeroShareMax: key(
         value.decimal(0, 1),
         0.3,
-        'Share, from 0 to 1, of the stocks above zero of a branch that may go to zero within the window. It speaks from ten zeros on.',
+        "Share (0 to 1) of a branch's stocks above zero that may go to zero within ten minutes. Applies from ten stocks on.",
       ),
       priceFactorMax: key(
         value.decimal(0, 1_000_000),
         10,
-        'So many times higher or lower a price may become at once.',
+        'Factor by which a price may rise or fall in one change.',
       ),
       missingShareMax: key(
         value.decimal(0, 1),
         0.5,
-        'Share of the known stock, from 0 to 1, that a full inventory may lack.',
+        'Share (0 to 1) of the known stocks that a full inventory may lack.',
       ),
     },
   ),
   retention: section(
-    'How long what is no longer needed stays in mirror.db; "0d": for ever. Nothing goes that is still needed: the newest event and payload of each order, open orders, and, where the POS acknowledges orders, those it has not.',
+    'Time for which old data stays in mirror.db; "0d": forever. Needed data is never deleted: the newest event and payload of each order, open orders, and orders that the POS hasn\'t acknowledged.',
     {
       eventsMs: key(
         value.keepFor,
         '90d',
-        'Earlier events of an order whose life has ended. A POS that was away for longer still gets the newest of each order.',
+        'Earlier events of closed orders, and unreadable data. A POS that was off for longer still gets the newest event of each order.',
       ),
       payloadsMs: key(
         value.keepFor,
         '30d',
-        'Earlier notifications, which tillsync order replay can read again.',
+        'Earlier payloads of orders, which `tillsync order replay` can process again.',
       ),
       ordersMs: key(
         value.keepFor,
         '400d',
-        'Orders whose life has ended, since their last change. Longer than polls look back.',
+        'Closed orders, counted from their last change. Must be longer than polls look back.',
       ),
       outboxMs: key(
         value.keepFor,
         '30d',
-        'Changes that arrived or were superseded. Rejected ones stay until a person decides.',
+        'Changes that are done or superseded. Rejected changes stay until you decide.',
       ),
       personalDataMs: key(
         value.keepFor,
         '0d',
-        'Names, phones, addresses, e-mails and comments, since the end of their order, such as "60d"; the order itself stays, and nothing unread is kept for longer. `tillsync customer forget --order ORDER` does it at once.',
+        'Customer data, counted from the end of the order (example: "60d"): names, phones, addresses, e-mails and comments. The order itself stays. To delete it now, run: tillsync customer forget --order ORDER',
       ),
       maxBytes: key(
         value.byteSize(16 * MIB, 1024 ** 4),
         '1GiB',
-        'Above this size the oldest notifications, events and quarantine entries go sooner.',
+        'Size above which the oldest payloads, events and unreadable data are deleted sooner.',
       ),
     },
   ),
   backup: section(
-    'Backups that tillsync makes by itself: the mirror, what the POS handed over and this file, each read again and checked. By hand: tillsync backup FILE',
+    'Automatic backups of the mirror, POS changes and this file; each is read again and checked. To make one now, run: tillsync backup FILE',
     {
       directory: key(
         value.optionalPath,
         '',
-        'Where they are kept; better on another disk than storage.directory. Empty: backups in storage.directory. Several shops may use one. After a change by hand: sudo systemctl daemon-reload, which lets the service write there.',
+        'Directory for backups, preferably on another disk. Several shops can share it. Empty: backups in storage.directory. After a change, run: sudo tillsync config apply',
       ),
-      everyMs: key(value.duration(0, 30 * DAY), '1d', 'How often one is made. "0s": never.'),
+      everyMs: key(value.duration(0, 30 * DAY), '1d', 'Time between two backups. "0s": never.'),
       differentialEveryMs: key(
         value.duration(0, HOUR),
         '30s',
-        'How often what came since the last backup, and nobody else has, is written beside it if there is something new: acknowledgements, changes without an answer, what operators did. "0s": never. backup.after gets that file too.',
+        'Time between two differential backups: acknowledgements, unanswered changes and decisions since the last backup. "0s": never. backup.after gets these files too.',
       ),
       recipient: key(
         value.optionalRecipient,
         '',
-        'For whom backups are encrypted, those by hand among them: a recipient of age, such as `tillsync backup --new-phrase` writes here. Empty: they are not, unless there is a secret backup-passphrase.',
+        'age recipient that all backups are encrypted for; `tillsync backup --new-phrase` sets it. Empty: backups are encrypted only if the secret backup-passphrase is set.',
       ),
-      keep: key(value.wholeNumber(1, 1_000), 7, 'How many are kept of this shop; older ones are deleted.'),
+      keep: key(value.wholeNumber(1, 1_000), 7, 'Number of backups to keep for this shop.'),
       after: key(
         value.commandLine,
         [],
-        'A program and its arguments that takes each backup elsewhere, such as ["/usr/bin/rclone", "copyto"]; no shell reads them. The path of the backup is added as its last argument. It runs as the user of tillsync, gets nothing secret, and is tried again every hour until it ends with 0.',
+        'Program with arguments that copies each backup to another place (example: ["/usr/bin/rclone", "copyto"]); no shell is used. It gets the backup\'s path as its last argument, runs as tillsync\'s user, and is retried every hour until it exits with 0.',
       ),
     },
   ),
@@ -367,61 +376,61 @@ export const FILE = z.object({
     listen: key(
       value.listenList,
       '127.0.0.1:8788',
-      'One address, or a list such as ["127.0.0.1:8788", "192.168.1.5:8788"]. Every request needs the API key, from this machine too.',
+      'Address of the status page and local API, or a list (example: ["127.0.0.1:8788", "192.168.1.5:8788"]). Every request needs the API key, even from this machine.',
     ),
     socket: key(
       value.optionalSocketPath,
       '',
-      'A Unix socket for the same API, which the group of storage.group may use without a key, such as "/run/tillsync/api.sock". Empty: none.',
+      'Unix socket of the same API for storage.group, without a key (example: "/run/tillsync/api.sock"). Empty: none.',
     ),
   }),
   alarms: section(
-    'Who is told when something needs a person: orders stop, tokens are refused, changes are refused, the disk fills. Each alarm once, and once more when it is over. Try it with: tillsync config test-alarms',
+    'Where alarms are sent if orders stop, tokens or changes are rejected, or the disk fills up: one message for each alarm, and one when it clears. To test it, run: tillsync config test-alarms',
     {
       command: key(
         value.commandLine,
         [],
-        'A program and its arguments, such as ["/usr/local/bin/tell-the-owner", "--urgent"]; no shell reads them. It gets the message as JSON on standard input and in TILLSYNC_ALARM_STATE (raised, healed, reminder, muted, test), _KEY, _LEVEL, _MESSAGE, _DETAIL, _REMEDY, _SINCE, _AT, _SHOP and _TEXT (all of it in one line), and nothing secret. It runs as the user of tillsync.',
+        'Program with arguments that sends alarms (example: ["/usr/local/bin/tell-the-owner", "--urgent"]); no shell is used. It runs as tillsync\'s user and gets the alarm as JSON on standard input and in TILLSYNC_ALARM_STATE (raised, healed, reminder, muted, test), _KEY, _LEVEL, _MESSAGE, _DETAIL, _REMEDY, _SINCE, _AT, _SHOP and _TEXT (everything in one line).',
       ),
       url: key(
         value.optionalUrl,
         '',
-        'An address that gets the same JSON by POST. One that holds a secret, as those of chat services do, is handed in as the secret alarm-url instead; a secret alarm-token is sent as "Authorization: Bearer".',
+        'Address that receives the same JSON by POST. If the address contains a secret, as for chat services, set the secret alarm-url instead. The secret alarm-token is sent as "Authorization: Bearer".',
       ),
       heartbeatUrl: key(
         value.optionalUrl,
         '',
-        'An address of a service outside, such as healthchecks.io or Uptime Kuma, that tells somebody when this machine falls silent: asked by GET while nothing is red, with /fail at its end (Uptime Kuma: status=down) when something is. Who has it can speak for this shop, so it is better handed in as the secret heartbeat-url.',
+        'Address of a monitoring service (example: healthchecks.io or Uptime Kuma) that alerts you if this machine stops. tillsync calls it while nothing is red, and with /fail (Uptime Kuma: status=down) otherwise. Anyone who has the address can imitate this shop, so prefer the secret heartbeat-url.',
       ),
       heartbeatEveryMs: key(
         value.duration(SECOND, HOUR),
         '1m',
-        'How often; at once at a start, and when something becomes red or is over.',
+        'Time between two heartbeats; also sent at a start and when something turns red or clears.',
       ),
       level: key(
         value.oneOf('amber', 'red'),
         'amber',
-        'The mildest that is told: "amber" (look at it today) or "red" (orders or changes do not get through).',
+        'Lowest level that is sent: "amber" (check today) or "red" (orders or changes are not getting through).',
       ),
       settleMs: key(
         value.duration(0, HOUR),
         '1m',
-        'How long an alarm must be up, or over, before it is told; what comes and goes more quickly is not.',
+        'Time that an alarm must last, or be clear, before it is sent.',
       ),
       repeatMs: key(
         value.duration(0, 30 * DAY),
         '0s',
-        'How often an alarm that stays up is told again, such as "24h". "0s": never.',
+        'Time after which a lasting alarm is sent again (example: "24h"). "0s": never.',
       ),
       dailyMax: key(
         value.wholeNumber(1, 1000),
         20,
-        'So many messages in one day; one more then says that the others wait until tomorrow.',
+        'Maximum messages a day. One more says that the rest are sent tomorrow.',
       ),
       unbookedAfterMs: key(
         value.duration(0, DAY),
         '10m',
-        'How long an open, paid order may wait for the POS to acknowledge it; after three times as long the alarm is red. Only where a POS acknowledges. "0s": for ever.',
+        'Time that a paid, open order may wait for the acknowledgement of the POS; after three times as long, the alarm is red. Applies only if a POS acknowledges orders. "0s": no alarm.',
       ),
       posSilentAfterMs: key(
         value.autoOrDuration(0, 30 * DAY),
@@ -433,7 +442,7 @@ export const FILE = z.object({
   hooks: key(
     value.hooks,
     [],
-    'Receivers of events, one table each. name: identifies its place in the feed; a renamed hook starts again. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME if there is one; an address with a token belongs in the secret hook-NAME-url, which replaces url. Or command: a program and its arguments, which gets the same JSON on standard input and exits with 0 when it is done; no shell reads them, and it runs as the user of tillsync. events: "order" for each event of an order; for a kitchen, "order.prepare" once when an order is paid and due, "order.changed" when its lines, time or place change after that, "order.undone" when it is cancelled or moves to another branch; "change.rejected" for each rejected change of a stock or product; default ["order"]. prepare_before: how long before it is due a scheduled order is prepared. statuses: only events of orders in these, and orders are prepared from the first of these on; [] for all. from: where a new hook starts, "now" or "start". timeout: how long one try may take. To try it, run: tillsync hooks test NAME',
+    'Receivers of events, one table each. name: identifies the hook; a renamed hook starts again. url: address that receives the event and its order as JSON by POST, signed with the secret hook-NAME if it is set. If the address contains a token, set the secret hook-NAME-url instead. Or command: program with arguments that gets the same JSON on standard input and exits with 0; no shell is used. events: "order" (default) for each event of an order; for a kitchen, "order.prepare" once when an order is paid and due, "order.changed" when its lines, time or place change later, "order.undone" when it is cancelled or moves to another branch; "change.rejected" for each rejected change. prepare_before: time before it is due at which a scheduled order is prepared. statuses: only orders in these statuses, and orders are prepared from the first of them on; [] for all. from: where a new hook starts, "now" or "start". timeout: time for one attempt. To test it, run: tillsync hooks test NAME',
     {
       example: [
         {
@@ -449,19 +458,23 @@ export const FILE = z.object({
       ],
     },
   ),
-  limits: section("The platform's published limits. Change them only when the platform does.", {
-    endpointIntervalMs: key(value.duration(1, HOUR), '1s', 'Between two calls of one endpoint.'),
-    ordersIntervalMs: key(value.duration(1, DAY), '2m', 'Between two polls of orders.'),
-    windowMs: key(value.duration(1, DAY), '5m', 'The window in which calls are counted.'),
+  limits: section("The platform's published limits. Change them only if the platform does.", {
+    endpointIntervalMs: key(value.duration(1, HOUR), '1s', 'Minimum time between two calls of one endpoint.'),
+    ordersIntervalMs: key(value.duration(1, DAY), '2m', 'Minimum time between two polls of orders.'),
+    windowMs: key(value.duration(1, DAY), '5m', 'Time window in which calls are counted.'),
     requestsPerWindow: key(
       value.wholeNumber(1, 1_000_000),
       1000,
-      'Calls of all endpoints together in one window.',
+      'Maximum calls in one window, over all endpoints.',
     ),
-    ordersPerWindow: key(value.wholeNumber(1, 1_000_000), 100, 'Polls of orders in one window.'),
+    ordersPerWindow: key(value.wholeNumber(1, 1_000_000), 100, 'Maximum polls of orders in one window.'),
   }),
   log: z.object({
-    level: key(value.oneOf(...LOG_LEVELS), 'info', 'fatal, error, warn, info, debug, trace or silent.'),
+    level: key(
+      value.oneOf(...LOG_LEVELS),
+      'info',
+      'Lowest level that is logged: fatal, error, warn, info, debug, trace or silent.',
+    ),
   }),
 });
 
