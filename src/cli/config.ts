@@ -176,7 +176,8 @@ export const set = command({
         hint: 'Put a value with blanks in quotes: {tillsync} config set shop.name "Corner shop"',
       });
     }
-    const file = configPath(options.config, cli.env);
+    const { file, faults } = readConfigFile(options.config, cli.env);
+    if (faults.length > 0) throw configError(faults);
     const key = KEYS.find(({ path }) => path === name);
     if (key === undefined) throw configError([unknownKey(file, name)]);
     const value = acceptedOf(key, typed, file);
@@ -184,6 +185,7 @@ export const set = command({
     const nowMs = cli.clock.nowMs();
     const { keptAt } = asRoot(() => {
       const text = textOf(file);
+      if (text === '') throw notSetUp();
       const changed = setKey(text, section, key.name, value);
       return replaceFile(file, changed, (written) => void loadConfig({ file: written, env: {} }), nowMs);
     });
