@@ -167,7 +167,7 @@ const TICKETS: Ticket[] = [
   },
   {
     says: 'The platform does not take my change.',
-    heading: ['Changes that the platform rejected', 'Cambios que la plataforma rechazó'],
+    heading: ['Changes rejected by the platform', 'Cambios rechazados por la plataforma'],
     async bring() {
       const change = { externalId: 'NOPE', qty: 1 };
       await daemon.services.outbox.submit([{ kind: 'stock', change, reference: 'one' }], 'http');
