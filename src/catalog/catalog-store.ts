@@ -176,7 +176,7 @@ function statements(db: Database.Database) {
       db.prepare(`
       UPDATE _stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
         SELECT sku, subsidiary_id FROM _stock_steps WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
-        AND counted_version > refused_version
+        AND given_up = 0
         AND ${isSeen('holding-branch', "''", '_stock_counts.subsidiary_id')}`),
     stock: () =>
       db.prepare<[string, string | null], { qty: number | string | null }>(

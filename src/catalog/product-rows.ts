@@ -94,7 +94,7 @@ function statements(db: Database.Database) {
     moveStock: () =>
       db.prepare<string[]>(
         `UPDATE _stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
-         AND counted_version > refused_version
+         AND given_up = 0
          AND EXISTS (SELECT 1 FROM _stock_steps s
            WHERE s.sku = _stock_counts.sku AND s.subsidiary_id = _stock_counts.subsidiary_id)
          AND ${isSeen('holding-branch', "''", '_stock_counts.subsidiary_id')}`,

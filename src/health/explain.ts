@@ -444,7 +444,7 @@ interface ChangeRow {
 function changesOf(db: Database.Database, target: string): ChangeRow[] {
   const text = `SELECT change_id AS changeId, body, state, message, created_at AS createdAt, settled_at AS settledAt,
       source, coalesce(origin, source) AS origin, reference, counted_at AS countedAt, held_guard AS heldGuard, sent_qty AS sentQty
-    FROM _outbox WHERE kind = 'stock' AND target = ? ORDER BY change_id DESC LIMIT ${SHOWN_MAX}`;
+    FROM _outbox WHERE kind = 'stock' AND target = ? AND state <> 'counted' ORDER BY change_id DESC LIMIT ${SHOWN_MAX}`;
   return sqlOf(db).rows<ChangeRow>(text, target);
 }
 

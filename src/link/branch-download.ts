@@ -246,7 +246,7 @@ function applyResult(
   const settled = sqlOf(db).run(
     `UPDATE _outbox SET state = @state, message = @message, settled_at = @at,
        superseded_by = CASE WHEN @state = 'superseded' THEN (${newer}) END
-     WHERE change_id = @change AND state <> 'pending'`,
+     WHERE change_id = @change AND state NOT IN ('pending', 'counted')`,
     { change, state, message, at },
   );
   if (settled.changes === 0) return;

@@ -145,7 +145,7 @@ function addOrders(
 
 function addResults(db: Database.Database, { branch, after }: Snapshot, at: string): number | null {
   const ended = `SELECT u.change_id AS changeId, u.branch_change_id AS change, o.state, o.message
-    FROM _handed_up u JOIN _outbox o USING (change_id)
+    FROM _handed_up u JOIN outbox o USING (change_id)
     WHERE u.branch = ? AND u.change_id > ? ORDER BY u.change_id LIMIT ${LOOKED_AT}`;
   const page = sqlOf(db).rows<Result & { changeId: number }>(ended, branch, after);
   for (const { changeId: _, ...result } of page) {

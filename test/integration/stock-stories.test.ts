@@ -43,7 +43,7 @@ async function openShop({
       await rig.clock.advance(2_000);
       const [row] = rig.rows<{ waiting: number }>(
         `SELECT (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending') AND held_guard IS NULL)
-           + (SELECT count(*) FROM _stock_counts WHERE dirty = 1 AND counted_version > refused_version)
+           + (SELECT count(*) FROM _stock_counts WHERE dirty = 1 AND given_up = 0)
            + (SELECT count(*) FROM order_events WHERE seq > (SELECT value FROM marks WHERE name = 'ledger.seen')) AS waiting`,
       );
       quiet = row?.waiting === 0 ? quiet + 1 : 0;

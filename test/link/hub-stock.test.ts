@@ -159,7 +159,7 @@ it('a hub takes a count that came late as made when its branch was handed it', a
   await one.count('P1', 7, 'ahead');
   await one.services.mirror.write(
     (db) =>
-      void db.exec("UPDATE _outbox SET handed_at = '2999-01-01T00:00:00.000Z' WHERE reference = 'ahead'"),
+      void db.exec("UPDATE _outbox SET handed_ms = 32472144000000 WHERE reference = 'ahead'"),
   );
   await settle();
   await clock.advance(1_000);
@@ -222,7 +222,7 @@ it('a hub moves a count of a branch with the id, and leaves one by sku with the 
   await settle();
   await send(hub);
   const counts = () =>
-    hub.rows("SELECT sku, counted_qty AS qty FROM _stock_counts WHERE subsidiary_id = 'sub-1' ORDER BY sku");
+    hub.rows("SELECT sku, counted_qty AS qty FROM _stock_ledger WHERE subsidiary_id = 'sub-1' ORDER BY sku");
   expect(counts()).toEqual([
     { sku: '10', qty: 20 },
     { sku: '11', qty: 7 },

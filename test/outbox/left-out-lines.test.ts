@@ -35,7 +35,7 @@ function offered(out: Out): Record<string, number> {
   while (out.dispatcher.catchUp({ holdBack: true }));
   const rows = out.db
     .prepare<[], [string, number]>(
-      "SELECT json_extract(address, '$.externalId'), wanted_qty FROM _stock_ledger WHERE subsidiary_id = 's1' ORDER BY 1",
+      "SELECT json_extract(body, '$.externalId'), wanted_qty FROM _stock_ledger WHERE subsidiary_id = 's1' ORDER BY 1",
     )
     .raw()
     .all();

@@ -236,7 +236,7 @@ export class StockModel {
 
   /** Returns the version of the newest submission of a stock, even of a refused one. */
   #handedOf(item: number): number {
-    const text = `SELECT counted_version FROM _stock_counts WHERE sku = '1${item}'`;
+    const text = `SELECT counted_version FROM _stock_ledger WHERE sku = '1${item}'`;
     const counted = this.#out.db.prepare<[], number>(text).pluck().get() ?? 0;
     return Math.max(this.#handed[item] ?? 0, this.#nameless >= counted ? this.#nameless : 0);
   }

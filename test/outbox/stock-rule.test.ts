@@ -37,6 +37,7 @@ function store(db: Database.Database, facts: StockFacts): void {
   const { count, steps, holds, safetyQty, missing, believedQty, confirmedSeq, confirmedMs } = facts;
   const run = (sql: string, ...params: unknown[]) => db.prepare(sql).run(...params);
   for (const table of [
+    '_outbox',
     '_stock_counts',
     '_stock_steps',
     '_stock_notes',
@@ -47,9 +48,14 @@ function store(db: Database.Database, facts: StockFacts): void {
     run(`DELETE FROM ${table}`);
   }
   run(
-    `INSERT INTO _stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, handed_ms,
-       change_id, address, call_id) VALUES ('1', 's1', ?, ?, ?, ?, ?, 1, '{}', ?)`,
-    ...[count.countedQty, count.countedSeq, count.countedVersion, count.countedMs, count.handedMs],
+    `INSERT INTO _outbox (change_id, kind, target, body, state, created_at, source, basis, conflict_key, fields, priority,
+       queue_seq, as_of_seq, version, counted_at, handed_ms)
+     VALUES (1, 'stock', 'sku:1@s1', json_object('qty', ?), 'done', '', 'http', 'mirror', 'sku:1@s1', 'qty', 1, 1, ?, ?, ?, ?)`,
+    ...[count.countedQty, count.countedSeq, count.countedVersion, new Date(count.countedMs).toISOString()],
+    count.handedMs,
+  );
+  run(
+    "INSERT INTO _stock_counts (sku, subsidiary_id, change_id, call_id) VALUES ('1', 's1', 1, ?)",
     facts.isUnderWay ? 1 : null,
   );
   for (const [n, step] of steps.entries()) {

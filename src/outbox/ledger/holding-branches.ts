@@ -138,7 +138,7 @@ export class HoldingBranches {
       facts,
     );
     this.#sql.run(
-      `UPDATE _stock_counts SET refused_version = max(refused_version, counted_version)
+      `UPDATE _stock_counts SET given_up = 1
          WHERE (sku, subsidiary_id) IN (
            SELECT sku, subsidiary_id FROM _stock_ledger WHERE ${isOfBranch} AND expected_qty IS NOT wanted_qty)`,
       facts,

@@ -2,8 +2,6 @@ import type Database from 'better-sqlite3';
 import type { BranchDirectory, CatalogLookup } from '../../catalog/product.ts';
 import { type Clock, isoUtc } from '../../core/time.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
-import { snakeCase } from '../../orders/merging/field-aliases.ts';
-import { columnsAs } from '../../orders/merging/order-rows.ts';
 import {
   type Address,
   literalAddress,
@@ -11,6 +9,7 @@ import {
   type OutboxChange,
   type StockName,
 } from '../intake/change.ts';
+import { countTime } from '../intake/counted-at.ts';
 import { resolveStock } from '../intake/resolve.ts';
 import type { KnownValues } from '../sending/known-values.ts';
 import type { OutboxQueue } from '../sending/queue.ts';
@@ -29,17 +28,12 @@ interface MovedIdsOptions {
   values: KnownValues;
 }
 
-/** A count by an id, as in `_stock_counts` and `_id_counts`. */
+/** A count by an id: the change that has it, and the stock that the id meant when it was counted. */
 interface NamedCount extends StockKey {
   named: string;
-  countedQty: number;
-  countedSeq: number;
-  countedVersion: number;
-  countedMs: number;
-  handedMs: number;
   changeId: number;
-  address: string;
-  refusedVersion: number;
+  foldedQty: number;
+  givenUp: 0 | 1;
 }
 
 /** Where a name leads now. */
@@ -47,23 +41,23 @@ interface Meaning extends StockKey {
   address: Address;
 }
 
-/** Columns of a count that go with it from `_stock_counts` to `_id_counts` and back. */
-const COUNTED = [
-  ...['countedQty', 'countedSeq', 'countedVersion', 'countedMs', 'handedMs', 'changeId', 'address'],
-  'refusedVersion',
-];
-const COUNT = columnsAs(['named', 'sku', 'subsidiaryId', ...COUNTED]).join(', ');
-/** SQL that stores a count, unless the table has one with these keys that was counted later. */
-const put = (table: string, keys: readonly string[], others: readonly string[]) => `
-  INSERT INTO ${table} (${[...keys, ...others].map(snakeCase)}) VALUES (${[...keys, ...others].map((each) => `@${each}`)})
-  ON CONFLICT (${keys.map(snakeCase)}) DO UPDATE SET ${others.map((each) => `${snakeCase(each)} = excluded.${snakeCase(each)}`)}
-    WHERE (excluded.counted_ms, excluded.counted_version) > (${table}.counted_ms, ${table}.counted_version)`;
-const KEEP_IDLE = put('_id_counts', ['named'], ['externalId', 'sku', 'subsidiaryId', ...COUNTED]);
-const ARRIVE = put('_stock_counts', ['sku', 'subsidiaryId'], [...COUNTED, 'named', 'dirty']);
+const COUNT = 'sku, subsidiary_id AS subsidiaryId, change_id AS changeId, folded_qty AS foldedQty, given_up AS givenUp';
+const KEEP_IDLE = `
+  INSERT INTO _id_counts (named, external_id, sku, subsidiary_id, change_id, folded_qty, given_up)
+  VALUES (@named, @externalId, @sku, @subsidiaryId, @changeId, @foldedQty, @givenUp)
+  ON CONFLICT (named) DO UPDATE SET sku = excluded.sku, subsidiary_id = excluded.subsidiary_id,
+    change_id = excluded.change_id, folded_qty = excluded.folded_qty, given_up = excluded.given_up`;
+const ARRIVE = `
+  INSERT INTO _stock_counts (sku, subsidiary_id, change_id, folded_qty, given_up, dirty)
+  VALUES (@sku, @subsidiaryId, @changeId, @foldedQty, @givenUp, 1)
+  ON CONFLICT (sku, subsidiary_id) DO UPDATE SET change_id = excluded.change_id, folded_qty = excluded.folded_qty,
+    given_up = excluded.given_up, dirty = 1`;
 /** SQL for counts by an id that does not mean their stock any more, although it may mean others too. */
 const LEAVING = `
-  SELECT DISTINCT ${COUNT} FROM _moved_ids CROSS JOIN _stock_counts USING (sku, subsidiary_id)
-  WHERE named IS NOT NULL AND json_extract(named, '$.externalId') = _moved_ids.external_id AND NOT ${meansItsStock('_stock_counts')}`;
+  SELECT DISTINCT o.named, n.sku, n.subsidiary_id AS subsidiaryId, n.change_id AS changeId, n.folded_qty AS foldedQty,
+    n.given_up AS givenUp
+  FROM _moved_ids m CROSS JOIN _stock_counts n USING (sku, subsidiary_id) CROSS JOIN _outbox o USING (change_id)
+  WHERE o.named IS NOT NULL AND json_extract(o.named, '$.externalId') = m.external_id AND NOT ${meansItsStock('o')}`;
 const namedIn = (held: string) => `
   SELECT o.change_id FROM _moved_ids m CROSS JOIN _outbox o
   WHERE o.kind = 'stock' AND o.target = 'sku:' || m.sku || '@' || m.subsidiary_id AND o.state = 'pending'
@@ -109,21 +103,17 @@ export class MovedIds {
     this.#redirect();
     if (this.#isUnderWay) return false;
     // All counts of all moved ids leave their stocks before one arrives, so that swaps and longer circles need no order.
-    for (const count of this.#sql.rows<NamedCount>(LEAVING)) {
-      const leave = 'DELETE FROM _stock_counts WHERE sku = ? AND subsidiary_id = ?';
-      this.#sql.run(leave, count.sku, count.subsidiaryId);
-      this.#keepIdle(count);
-    }
+    for (const count of this.#sql.rows<NamedCount>(LEAVING)) this.#leave(count);
     const ids = this.#sql.values<string>(`SELECT DISTINCT external_id FROM _moved_ids LIMIT ${PART}`);
     for (const id of ids) {
       for (const count of this.#sql.rows<NamedCount>(
-        `SELECT ${COUNT} FROM _id_counts WHERE external_id = ?`,
+        `SELECT named, ${COUNT} FROM _id_counts WHERE external_id = ?`,
         id,
       )) {
         const meaning = this.#meaningOf(JSON.parse(count.named) as StockName);
         if (!meaning) continue;
-        this.#sql.run('DELETE FROM _id_counts WHERE named = ?', count.named);
         this.#arrive(count, meaning);
+        this.#sql.run('DELETE FROM _id_counts WHERE named = ?', count.named);
       }
     }
     for (const id of ids) {
@@ -158,57 +148,73 @@ export class MovedIds {
       : { sku, subsidiaryId, address: resolution.address };
   }
 
-  #keepIdle(count: NamedCount): void {
-    const { externalId } = JSON.parse(count.named) as StockName;
-    this.#sql.run(KEEP_IDLE, { ...count, externalId });
+  /** Takes a count from its stock. Its change has it until the id means a stock again. */
+  #leave(count: NamedCount): void {
+    const { named, sku, subsidiaryId, changeId } = count;
+    const other = this.#sql.value<number>('SELECT change_id FROM _id_counts WHERE named = ?', named);
+    const { externalId } = JSON.parse(named) as StockName;
+    if (this.#isLater(changeId, other)) this.#sql.run(KEEP_IDLE, { ...count, externalId });
+    this.#sql.run('DELETE FROM _stock_counts WHERE sku = ? AND subsidiary_id = ?', sku, subsidiaryId);
   }
 
-  /** Stores a count at the stock that its id means now, unless that stock was counted later. */
+  /** Makes a count the last one of the stock that its id means now, unless that was counted later. */
   #arrive(count: NamedCount, { address, ...to }: Meaning): void {
     const from = { sku: count.sku, subsidiaryId: count.subsidiaryId };
     const hasMoved = stockTarget(from) !== stockTarget(to);
-    const changeId = hasMoved ? this.#nextVersion() : count.changeId;
-    const arrived = { ...count, ...to, changeId, address: JSON.stringify(address), dirty: 1 };
-    const { changes } = this.#sql.run(ARRIVE, arrived);
-    if (!hasMoved) return;
-    this.#doubt(from);
-    this.#doubt(to);
-    if (changes > 0) this.#tell(count, to, { changeId, address });
+    if (hasMoved) {
+      this.#doubt(from);
+      this.#doubt(to);
+    }
+    const counted = this.#options.queue.get(count.changeId);
+    // What waits is judged in its turn.
+    if (counted?.state === 'pending' || !counted || !('qty' in counted.body)) return;
+    const there = 'SELECT change_id FROM _stock_counts WHERE sku = ? AND subsidiary_id = ?';
+    if (!this.#isLater(count.changeId, this.#sql.value(there, to.sku, to.subsidiaryId))) return;
+    if (!hasMoved) {
+      this.#sql.run(ARRIVE, { ...count });
+      return;
+    }
+    const qty = Number((counted.body.qty - count.foldedQty).toFixed(9));
+    const changeId = this.#tell(counted, count, { ...to, address, qty });
+    this.#sql.run(ARRIVE, { ...to, changeId, foldedQty: 0, givenUp: count.givenUp });
   }
 
-  /** Notes the new count as a change of its own, and says at the old one what became of it. */
+  /** Whether a change has a later count than another one, or there is no other. */
+  #isLater(changeId: number, otherId: number | undefined): boolean {
+    const { queue } = this.#options;
+    const one = queue.get(changeId);
+    const other = otherId === undefined ? undefined : queue.get(otherId);
+    if (!one || !other) return one !== undefined;
+    const [at, otherAt] = [countTime(one), countTime(other)];
+    return at > otherAt || (at === otherAt && one.version > other.version);
+  }
+
+  /** Notes a count as a change of its own at its new stock, and says at the old one what became of it. */
   #tell(
-    count: NamedCount,
-    to: StockKey,
-    { changeId, address }: { changeId: number; address: Address },
-  ): void {
-    const at = isoUtc(this.#options.clock.nowMs());
-    const { named, countedQty, countedSeq: asOfSeq, countedVersion: version, countedMs, handedMs } = count;
-    const { externalId } = JSON.parse(named) as StockName;
+    { version, asOfSeq, countedAt, handedAt, named, changeId: oldId }: OutboxChange,
+    from: NamedCount,
+    { address, qty, ...to }: Meaning & { qty: number },
+  ): number {
+    const changeId = this.#nextVersion();
+    const { externalId } = JSON.parse(from.named) as StockName;
     const target = stockTarget(to);
     this.#options.queue.putDone({
       ...({ kind: 'stock', source: 'hold-back', origin: 'tillsync', basis: 'mirror' } as const),
       ...to,
-      changeId,
-      version,
-      target,
-      conflictKey: target,
-      branch: to.subsidiaryId,
-      body: { externalId, ...address, qty: countedQty },
-      asOfSeq,
-      countedAt: countedMs < handedMs ? isoUtc(countedMs) : null,
-      handedAt: isoUtc(handedMs),
-      message: `Counted again: id ${externalId} meant sku ${count.sku} before, and means sku ${to.sku} now.`,
+      ...{ changeId, version, target, conflictKey: target, branch: to.subsidiaryId },
+      body: { externalId, ...address, qty },
+      ...{ asOfSeq, countedAt, handedAt, named },
+      message: `Counted again: id ${externalId} meant sku ${from.sku} before, and means sku ${to.sku} now.`,
       reference: null,
       heldGuard: null,
       zeroedAt: null,
-      createdAt: at,
-      named,
+      createdAt: isoUtc(this.#options.clock.nowMs()),
     });
     this.#sql.run(
       "UPDATE _outbox SET message = trim(coalesce(message, '') || ?) WHERE change_id = ? AND state = 'done'",
-      ...[` Its id ${externalId} means sku ${to.sku} now: see change ${changeId}.`, count.changeId],
+      ...[` Its id ${externalId} means sku ${to.sku} now: see change ${changeId}.`, oldId],
     );
+    return changeId;
   }
 
   /** Moves the steps that orders took by an id to the stocks that the id means now. */
@@ -238,7 +244,8 @@ export class MovedIds {
         );
       }
       // A count by the sku stays with the sku, and so does what it may not contain: an edit must find that too.
-      const bySku = 'SELECT 1 FROM _stock_counts WHERE sku = ? AND subsidiary_id = ? AND named IS NULL';
+      const bySku = `SELECT 1 FROM _stock_counts n JOIN _outbox o USING (change_id)
+        WHERE n.sku = ? AND n.subsidiary_id = ? AND o.named IS NULL`;
       const kept = left.filter((sku) => this.#sql.value(bySku, sku, subsidiaryId) !== undefined);
       this.#rewritePlaces(externalId, subsidiaryId, [...meant, ...kept]);
       for (const sku of left) {
@@ -291,6 +298,11 @@ export class MovedIds {
         return [];
       }
       // All leave their stocks first; one that means nothing now waits until its product is read.
+      const count = this.#sql.row<Omit<NamedCount, 'named'>>(
+        `SELECT ${COUNT} FROM _stock_counts WHERE change_id = ?`,
+        change.changeId,
+      );
+      if (count && named !== null) this.#leave({ ...count, named });
       const { key, conflictKey } = literalTarget(words);
       const open = { ...change, target: key, conflictKey, sku: null, basis: 'needs-read' as const };
       queue.move({ ...open, body: bodyOf(literalAddress(words)) }, at);
@@ -316,7 +328,7 @@ export class MovedIds {
     const { values } = this.#options;
     values.doubt({ ...place, body: { externalId: '', qty: 0 } }, values.nextMark());
     const again = `UPDATE _stock_counts SET dirty = 1
-      WHERE sku = ? AND subsidiary_id = ? AND counted_version > refused_version`;
+      WHERE sku = ? AND subsidiary_id = ? AND given_up = 0`;
     this.#sql.run(again, place.sku, place.subsidiaryId);
   }
 

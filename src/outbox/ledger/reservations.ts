@@ -502,18 +502,21 @@ export class Reservations {
     // A count by an id that means no stock now counts again once it means one, and so does what it may not contain.
     const isIdle = `EXISTS (SELECT 1 FROM _stock_steps s JOIN _id_counts d ON d.external_id = s.external_id
         OR (d.sku = s.sku AND d.subsidiary_id = s.subsidiary_id)
-      WHERE s.order_id = l.order_id AND (${isOpenStep} OR d.counted_seq < s.seq OR d.counted_version < s.booked_version))`;
+        JOIN _outbox c ON c.change_id = d.change_id
+      WHERE s.order_id = l.order_id AND (${isOpenStep} OR c.as_of_seq < s.seq OR c.version < s.booked_version))`;
     const collected = this.#sql.values<string>(
       `SELECT l.order_id FROM _ledger_orders l LEFT JOIN _orders o USING (order_id)
        WHERE l.seq <= @seq AND l.is_stale = 0 AND (l.takes = 0 OR NOT ${isIdle}) AND (
          (l.takes = 0 AND (o.updated_at < @longAgo OR NOT EXISTS (
            SELECT 1 FROM _stock_steps s JOIN _stock_counts n USING (sku, subsidiary_id)
-           WHERE s.order_id = l.order_id AND s.seq > max(n.counted_seq, coalesce(n.call_seq, 0))
+             JOIN _outbox c ON c.change_id = n.change_id
+           WHERE s.order_id = l.order_id AND s.seq > max(c.as_of_seq, coalesce(n.call_seq, 0))
              AND NOT ${isHeldBack})))
          OR ((o.order_id IS NULL OR NOT (${IS_OPEN})) AND NOT EXISTS (
            SELECT 1 FROM _stock_steps s LEFT JOIN _stock_counts n USING (sku, subsidiary_id)
-           WHERE s.order_id = l.order_id AND (${isOpenStep} OR n.counted_seq < s.seq
-             OR n.counted_version < s.booked_version
+             LEFT JOIN _outbox c ON c.change_id = n.change_id
+           WHERE s.order_id = l.order_id AND (${isOpenStep} OR c.as_of_seq < s.seq
+             OR c.version < s.booked_version
              OR ${isAwaited})))
          OR (o.updated_at < @longAgo AND NOT EXISTS (
            SELECT 1 FROM _stock_steps s WHERE s.order_id = l.order_id AND (${isOpenStep} OR ${isAwaited}))))
@@ -732,7 +735,7 @@ export class Reservations {
   #touch({ sku, subsidiaryId }: StockKey): void {
     this.#sql.run(
       `UPDATE _stock_counts SET dirty = 1
-       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version AND ${holdsBack('_stock_counts.subsidiary_id')}`,
+       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND given_up = 0 AND ${holdsBack('_stock_counts.subsidiary_id')}`,
       ...[sku, subsidiaryId],
     );
   }

@@ -43,16 +43,17 @@ const DIFFERING = '_stock_counts WHERE differs_since_ms IS NOT NULL';
  */
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,
-    c.refused_version < c.counted_version OR NOT (
+    c.given_up = 0 OR NOT (
       EXISTS (SELECT 1 FROM _wanted g WHERE g.kind = 'stock' AND g.subject = 'sku:' || c.sku || '@' || c.subsidiary_id
-        AND g.field = 'qty' AND g.standing = 'given-up' AND g.version >= c.counted_version)
+        AND g.field = 'qty' AND g.standing = 'given-up' AND g.version >= v.version)
       OR EXISTS (SELECT 1 FROM _outbox o WHERE o.state = 'rejected'
         AND o.kind = 'stock' AND o.target = 'sku:' || c.sku || '@' || c.subsidiary_id
-        AND o.version >= c.counted_version)) AS isWanted,
-    c.dirty = 0 AND (k.uncertain = 1 OR k.qty + 0 <> c.counted_qty
+        AND o.version >= v.version)) AS isWanted,
+    c.dirty = 0 AND (k.uncertain = 1 OR k.qty + 0 <> json_extract(v.body, '$.qty') - c.folded_qty
       OR EXISTS (SELECT 1 FROM _stock_steps s WHERE s.sku = c.sku AND s.subsidiary_id = c.subsidiary_id)
       OR EXISTS (SELECT 1 FROM stock_safety)) AS mayDiffer
-  FROM _stock_counts c LEFT JOIN _stocks k USING (sku, subsidiary_id)
+  FROM _stock_counts c CROSS JOIN _outbox v USING (change_id)
+    LEFT JOIN _stocks k ON k.sku = c.sku AND k.subsidiary_id = c.subsidiary_id
   WHERE (c.sku, c.subsidiary_id) > (@sku, @subsidiaryId) ORDER BY c.sku, c.subsidiary_id LIMIT ${LOOKED_AT}`;
 /**
  * SQL for pieces that the platform may have added back. `count` covers only orders after the last sending, because
@@ -61,8 +62,9 @@ const PART = `
 const GIVEN_BACK = `
   SELECT count(*) FILTER (WHERE s.seq > coalesce(c.call_seq, 0) AND s.is_first = 0 AND s.qty <= 0) AS count,
     -total(min(0, s.qty)) AS qty
-  FROM _stock_steps s JOIN _stock_counts c USING (sku, subsidiary_id)
-  WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > c.counted_seq`;
+  FROM _stock_counts c JOIN _outbox o USING (change_id)
+    JOIN _stock_steps s ON s.sku = c.sku AND s.subsidiary_id = c.subsidiary_id AND s.seq > o.as_of_seq
+  WHERE c.sku = @sku AND c.subsidiary_id = @subsidiaryId`;
 /** SQL for whether a newer count waits or is being sent. */
 const WAITS = `
   SELECT 1 FROM _outbox WHERE kind = 'stock' AND target = @target
@@ -123,7 +125,7 @@ export class StockDifferences {
   /** Marks stocks to be sent again, because their quantity on the platform differs. */
   send(stocks: readonly StockKey[]): void {
     const text = `UPDATE _stock_counts SET dirty = 1
-      WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL AND counted_version > refused_version`;
+      WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL AND given_up = 0`;
     for (const { sku, subsidiaryId } of stocks) this.#sql.run(text, sku, subsidiaryId);
   }
 
@@ -166,11 +168,12 @@ export class StockDifferences {
 
   /** Returns the stored differences, largest first. */
   list(limit: number): StockDifference[] {
+    // The view computes only the differing stocks, which it finds by their keys.
     return this.#sql.rows<StockDifference>(
       `SELECT l.sku, l.subsidiary_id AS subsidiaryId, p.name, l.counted_qty AS countedQty, l.wanted_qty AS wantedQty,
          l.believed_qty AS platformQty, l.confirmed_ms AS seenMs, l.differs_since_ms AS sinceMs
        FROM _stock_ledger l LEFT JOIN _skus s USING (sku) LEFT JOIN _products p USING (product_id)
-       WHERE l.differs_since_ms IS NOT NULL AND l.believed_qty IS NOT NULL
+       WHERE (l.sku, l.subsidiary_id) IN (SELECT sku, subsidiary_id FROM ${DIFFERING}) AND l.believed_qty IS NOT NULL
        ORDER BY abs(l.believed_qty - l.wanted_qty) DESC, l.differs_since_ms, l.sku LIMIT ?`,
       limit,
     );

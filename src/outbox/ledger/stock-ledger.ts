@@ -2,8 +2,7 @@ import type Database from 'better-sqlite3';
 import { isSeen } from '../../db/seen.ts';
 import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { StockChangeItem } from '../../platform/schemas.ts';
-import type { ChangeBody, OutboxChange } from '../intake/change.ts';
-import { countTime } from '../intake/counted-at.ts';
+import type { ChangeBody } from '../intake/change.ts';
 import { VERSION } from '../sending/wanted.ts';
 import { type Counted, judgeStock, lessSafety, type Step, type StockFacts } from './stock-rule.ts';
 
@@ -16,7 +15,7 @@ export interface LedgerStock {
   /** When it was counted, in milliseconds: as the POS said, else when the count was handed over (`handedMs`). */
   countedMs: number;
   handedMs: number;
-  /** Change with the last count. */
+  /** The change that has the last count. */
   changeId: number;
   /** The ids by which the platform knows the stock. */
   address: Omit<StockChangeItem, 'qty'>;
@@ -56,7 +55,7 @@ export interface LedgerStock {
 export type StockKey = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
 
 type StockRow = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
-  address: string;
+  body: string;
   show: number | null;
   holds: number;
   showUncertain: number | null;
@@ -68,7 +67,7 @@ export function stockTarget({ sku, subsidiaryId }: StockKey): string {
 }
 
 const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion, counted_ms AS countedMs, handed_ms AS handedMs,
-  change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
+  change_id AS changeId, body, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
   counted_qty AS countedQty, reserved_qty AS reservedQty, unheard_qty AS unheardQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
   ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, named, show,
   show_uncertain AS showUncertain`;
@@ -78,6 +77,15 @@ export const holdsBack = (column: string) => isSeen('holding-branch', "''", colu
 
 const LEDGER = `
   SELECT ${COLUMNS} FROM _stock_ledger`;
+/** SQL for when a count of the outbox was made, in milliseconds. */
+const countedMs = (table: string) => `CASE WHEN ${table}.counted_at IS NULL THEN ${table}.handed_ms
+  ELSE CAST(strftime('%s', ${table}.counted_at) AS INTEGER) * 1000 + CAST(substr(${table}.counted_at, 21, 3) AS INTEGER) END`;
+const COUNTED_QTY = "round(json_extract(o.body, '$.qty') - n.folded_qty, 9)";
+/**
+ * SQL for whether the count of the change `one` is newer than that of `other`: by its version, or by when it was made.
+ */
+export const isNewerCount = (one: string, other: string) =>
+  `(${one}.version >= ${other}.version OR ${countedMs(one)} > ${countedMs(other)})`;
 /**
  * The plus stops SQLite from planning the view again for each stock, which takes fifty times as long as the query.
  */
@@ -88,7 +96,7 @@ const OF_PLACE = 'WHERE sku = +? AND subsidiary_id = +?';
  */
 const DUE = `
   FROM _stock_counts n
-  WHERE n.dirty = 1 AND n.call_id IS NULL AND n.counted_version > n.refused_version
+  WHERE n.dirty = 1 AND n.call_id IS NULL AND n.given_up = 0
     AND NOT EXISTS (SELECT 1 FROM _outbox o WHERE o.kind = 'stock'
       AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
 const nextDirty = (after: string) => `SELECT min(subsidiary_id) FROM _stock_counts WHERE dirty = 1 ${after}`;
@@ -100,13 +108,15 @@ const DIRTY_BRANCHES = `
   SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
 const FACTS = `
-  SELECT counted_qty AS countedQty, counted_seq AS countedSeq, counted_version AS countedVersion, counted_ms AS countedMs,
-    handed_ms AS handedMs, ${holdsBack('c.subsidiary_id')} AS holds, c.call_id IS NOT NULL AS isUnderWay,
+  SELECT ${COUNTED_QTY} AS countedQty, o.as_of_seq AS countedSeq, o.version AS countedVersion, ${countedMs('o')} AS countedMs,
+    o.handed_ms AS handedMs, ${holdsBack('n.subsidiary_id')} AS holds, n.call_id IS NOT NULL AS isUnderWay,
     k.believed_qty AS believedQty, coalesce(k.confirmed_seq, 0) AS confirmedSeq, coalesce(k.confirmed_ms, 0) AS confirmedMs,
-    coalesce(n.missing_qty, 0) AS missingQty, coalesce(n.looked_seq, 0) AS missingSeq,
+    coalesce(l.missing_qty, 0) AS missingQty, coalesce(l.looked_seq, 0) AS missingSeq,
     (SELECT coalesce(max(seq), 0) FROM _ledger_orders WHERE is_unplaced = 1) AS unplacedSeq
-  FROM _stock_counts c LEFT JOIN _stock_beliefs k USING (sku, subsidiary_id) LEFT JOIN _stock_notes n USING (sku, subsidiary_id)
-  WHERE c.sku = +? AND c.subsidiary_id = +?`;
+  FROM _stock_counts n CROSS JOIN _outbox o USING (change_id)
+    LEFT JOIN _stock_beliefs k ON k.sku = n.sku AND k.subsidiary_id = n.subsidiary_id
+    LEFT JOIN _stock_notes l ON l.sku = n.sku AND l.subsidiary_id = n.subsidiary_id
+  WHERE n.sku = +? AND n.subsidiary_id = +?`;
 type FactsRow = Counted &
   Pick<StockFacts, 'believedQty' | 'confirmedSeq' | 'confirmedMs' | 'unplacedSeq'> & {
     holds: 0 | 1;
@@ -119,6 +129,10 @@ const STEPS = `
     held_until_ms AS heldUntilMs, is_first AS isFirst, placed_ms AS placedMs
   FROM _stock_steps WHERE sku = +? AND subsidiary_id = +? ORDER BY seq`;
 
+/** SQL for the last count of a stock: its quantity, the newest event at that time, and its change. */
+export const LAST_COUNT = `
+  SELECT ${COUNTED_QTY} AS qty, o.as_of_seq AS asOfSeq, n.change_id AS changeId
+  FROM _stock_counts n JOIN _outbox o USING (change_id) WHERE n.sku = ? AND n.subsidiary_id = ?`;
 /** A number that is larger than the number of orders of any stock. */
 const MANY = 10_000;
 /** Maximum number of rejected changes among which those of unknown products are searched, the newest first. */
@@ -128,7 +142,8 @@ const UNKNOWN_MAX = 500;
  * another product, because the POS counted this product under a different id later.
  */
 const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
-  (SELECT counted_version FROM _stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
+  (SELECT c.version FROM _stock_counts n JOIN _outbox c USING (change_id)
+   WHERE n.sku = @sku AND n.subsidiary_id = @subsidiaryId), 0)`;
 const HANDED_VERSION = `SELECT max(version) FROM (
   SELECT max(${VERSION}) AS version FROM _wanted w LEFT JOIN _outbox o USING (change_id)
     WHERE w.kind = 'stock' AND subject = @target AND field = 'qty'
@@ -141,8 +156,9 @@ const HANDED_VERSION = `SELECT max(version) FROM (
     WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
 
 /**
- * Writes the last count of each stock (`_stock_counts`), and reads the view `_stock_ledger`, which computes the wanted
- * quantity and the platform's expected one. The caller opens the transaction.
+ * Knows which change has the last count of each stock (`_stock_counts`), and reads the view `_stock_ledger`, which computes
+ * the wanted quantity and the platform's expected one. A count is the last one from when it is first judged, to be sent or
+ * not; until then it may be taken back, and the one before it counts. The caller opens the transaction.
  */
 export class StockLedger {
   readonly #db: Database.Database;
@@ -153,39 +169,14 @@ export class StockLedger {
     this.#sql = sqlOf(db);
   }
 
-  /** Stores a queued count that is about to be judged. It replaces the last count of the stock if it is newer. */
-  count(
-    {
-      asOfSeq,
-      version,
-      changeId,
-      countedAt,
-      handedAt,
-      named,
-    }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId' | 'countedAt' | 'handedAt' | 'named'>,
-    { sku, subsidiaryId }: StockKey,
-    { qty, show: _show, ...address }: StockChangeItem,
-  ): LedgerStock {
+  /** Makes the count of a change the last one of its stock, unless that has a newer one. */
+  count({ sku, subsidiaryId }: StockKey, changeId: number): LedgerStock {
     this.#sql.run(
-      `INSERT INTO _stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, handed_ms, change_id, address, named)
-       VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @countedMs, @handedMs, @changeId, @address, @named)
-       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
-         counted_ms = excluded.counted_ms, handed_ms = excluded.handed_ms,
-         counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
-         change_id = excluded.change_id, address = excluded.address, named = excluded.named
-         WHERE excluded.counted_version >= _stock_counts.counted_version OR excluded.counted_ms > _stock_counts.counted_ms`,
-      {
-        sku,
-        subsidiaryId,
-        qty,
-        asOfSeq,
-        version,
-        changeId,
-        address: JSON.stringify(address),
-        named,
-        countedMs: Date.parse(countTime({ countedAt, handedAt })) || 0,
-        handedMs: Date.parse(handedAt) || 0,
-      },
+      `INSERT INTO _stock_counts (sku, subsidiary_id, change_id) VALUES (?, ?, ?)
+       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET change_id = excluded.change_id, folded_qty = 0, given_up = 0
+         WHERE EXISTS (SELECT 1 FROM _outbox one, _outbox other WHERE one.change_id = excluded.change_id
+           AND other.change_id = _stock_counts.change_id AND ${isNewerCount('one', 'other')})`,
+      ...[sku, subsidiaryId, changeId],
     );
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
   }
@@ -212,9 +203,9 @@ export class StockLedger {
     const before = places.flatMap((place) => this.ofStock(place) ?? []);
     this.#sql.run('DELETE FROM _stock_steps WHERE order_id = ?', orderId);
     for (const stock of before) {
-      const qty = stock.reservedQty - (this.ofStock(stock)?.reservedQty ?? 0);
-      if (qty > 0)
-        this.#set(stock, 'counted_qty = max(min(0, counted_qty), round(counted_qty - @qty, 9))', { qty });
+      const folded = stock.reservedQty - (this.ofStock(stock)?.reservedQty ?? 0);
+      const qty = Math.min(folded, Math.max(0, stock.countedQty));
+      if (qty > 0) this.#set(stock, 'folded_qty = round(folded_qty + @qty, 9)', { qty });
     }
   }
 
@@ -235,7 +226,7 @@ export class StockLedger {
   /** Returns the last count of each stock as submitted, by target key. */
   counts(): Map<string, number> {
     const rows = this.#sql.rows<StockKey & { qty: number }>(
-      'SELECT sku, subsidiary_id AS subsidiaryId, counted_qty AS qty FROM _stock_counts',
+      `SELECT n.sku, n.subsidiary_id AS subsidiaryId, ${COUNTED_QTY} AS qty FROM _stock_counts n JOIN _outbox o USING (change_id)`,
     );
     return new Map(rows.map(({ qty, ...place }) => [stockTarget(place), qty]));
   }
@@ -269,7 +260,7 @@ export class StockLedger {
   }
 
   /**
-   * Records the call that sends the stock, the change that carries it, which may be older than the count, and the
+   * Records the call that sends the stock, the change that it sends it with, which may be older than the count, and the
    * quantity sent.
    */
   markSent(
@@ -277,38 +268,29 @@ export class StockLedger {
     call: { callId: number; changeId: number; qty: number; orderSeq: number; hadQty: number | null },
   ): void {
     const columns =
-      'call_id = @callId, change_id = @changeId, call_qty = @qty, call_seq = @orderSeq, call_had_qty = @hadQty, dirty = 0';
+      'call_id = @callId, call_change_id = @changeId, call_qty = @qty, call_seq = @orderSeq, call_had_qty = @hadQty, dirty = 0';
     this.#set(stock, columns, call);
   }
 
-  /** Returns the stock that a call is sending for a change. */
+  /** Returns the stock that a call is sending with a change. */
   ofCall(callId: number, changeId: number): LedgerStock | undefined {
-    return this.#stocks('WHERE call_id = +? AND change_id = +?', callId, changeId)[0];
+    return this.#ofPlaces('call_id = +? AND call_change_id = +?', callId, changeId)[0];
   }
 
   settle(stock: LedgerStock, state: 'done' | 'rejected' | 'retry'): void {
     if (state === 'done') this.#set(stock, 'call_id = NULL, attempts = 0');
     else if (state === 'retry') this.#set(stock, 'call_id = NULL, attempts = attempts + 1, dirty = 1');
-    else {
-      this.#set(
-        stock,
-        'call_id = NULL, attempts = 0, dirty = 0, refused_version = max(refused_version, @countedVersion)',
-        {
-          countedVersion: stock.countedVersion,
-        },
-      );
-    }
+    else this.#set(stock, 'call_id = NULL, attempts = 0, dirty = 0, given_up = 1');
   }
 
   /** Returns the stocks that a call is sending; after a crash, those of the dead process. */
   underWay(): LedgerStock[] {
-    return this.#stocks('WHERE call_id IS NOT NULL');
+    return this.#ofPlaces('call_id IS NOT NULL');
   }
 
   /** Gives up a change's count, because a person decided so. It is never sent. */
   giveUp(changeId: number): void {
-    const text =
-      'UPDATE _stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
+    const text = 'UPDATE _stock_counts SET given_up = 1, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
     this.#sql.run(text, changeId);
   }
 
@@ -354,12 +336,16 @@ export class StockLedger {
   #stocks(which: string, ...params: unknown[]): LedgerStock[] {
     return this.#sql
       .rows<StockRow>(`${LEDGER} ${which}`, ...params)
-      .map(({ address, showUncertain, show, holds, ...row }) => ({
-        ...row,
-        holds: holds === 1,
-        address: JSON.parse(address) as LedgerStock['address'],
-        show: showUncertain === 0 ? fromBit(show) : null,
-      }));
+      .map(({ body, showUncertain, show, holds, ...row }) => {
+        const { qty: _, show: _show, ...address } = JSON.parse(body) as StockChangeItem;
+        return { ...row, holds: holds === 1, address, show: showUncertain === 0 ? fromBit(show) : null };
+      });
+  }
+
+  /** Returns counted stocks. The view finds a stock only by its key. */
+  #ofPlaces(which: string, ...params: unknown[]): LedgerStock[] {
+    const text = `SELECT sku, subsidiary_id AS subsidiaryId FROM _stock_counts WHERE ${which}`;
+    return this.#sql.rows<StockKey>(text, ...params).flatMap((place) => this.ofStock(place) ?? []);
   }
 
   #set({ sku, subsidiaryId }: StockKey, columns: string, values: Record<string, number | null> = {}): void {
@@ -538,7 +524,7 @@ export class SafetyStock {
     return this.#sql.rows<OddRule>(`
       SELECT sku, subsidiaryId, qty, highestQty FROM (
         SELECT nullif(f.sku, '') AS sku, nullif(f.subsidiary_id, '') AS subsidiaryId, f.qty,
-          (SELECT max(n.counted_qty) FROM _stock_counts n
+          (SELECT max(${COUNTED_QTY}) FROM _stock_counts n JOIN _outbox o USING (change_id)
             WHERE f.sku IN ('', n.sku) AND f.subsidiary_id IN ('', n.subsidiary_id)) AS highestQty,
           EXISTS (SELECT 1 FROM _stocks k
             WHERE f.sku IN ('', k.sku) AND f.subsidiary_id IN ('', k.subsidiary_id)) AS isKnown

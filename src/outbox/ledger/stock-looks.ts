@@ -67,7 +67,7 @@ export class StockLooks {
   end(lastPollOkMs: number): boolean {
     const before = lastPollOkMs - HEARD_WITHIN_MS;
     const missed = this.#sql.run(
-      `UPDATE _stock_counts SET dirty = 1 WHERE counted_version > refused_version AND (sku, subsidiary_id) IN (
+      `UPDATE _stock_counts SET dirty = 1 WHERE given_up = 0 AND (sku, subsidiary_id) IN (
          SELECT sku, subsidiary_id FROM _stock_notes WHERE looked_ms <= ? AND missing_qty > 0)`,
       before,
     );

@@ -78,10 +78,14 @@ export interface Claim {
   toLook: StockKey[];
 }
 
-/** A queued change, or a stock that has no waiting count and may have another quantity on the platform than wanted. */
-type Candidate =
-  | { row: OutboxChange; stock: LedgerStock | null; before?: string | null }
-  | { row: null; stock: LedgerStock };
+/** A change that may be sent: one that waits, or the last count of a stock that may have another quantity by now. */
+interface Candidate {
+  change: OutboxChange;
+  /** Ids and values for the platform; of a stock the quantity is that of the ledger. */
+  body: ChangeBody;
+  stock: LedgerStock | null;
+  before: string | null;
+}
 
 /**
  * SQL that stores the values that a change replaces, for `outbox undo`. Values stored before stay, because they are
@@ -103,8 +107,7 @@ const LOOK_MAX = 2_000;
 const STOCKS_AT_ONCE = 500;
 
 /**
- * Claims for one call queued changes, and stocks whose wanted quantity was changed by orders; settles the call. Outbox
- * and mirror change in one transaction.
+ * Claims the changes of one call, and settles it. Outbox and mirror change in one transaction.
  *
  * States of a change in the outbox:
  * - pending: it waits; with `held_guard` until a person releases it, otherwise for its turn
@@ -113,9 +116,10 @@ const STOCKS_AT_ONCE = 500;
  * - rejected: the platform refused it, or no product is known for it; a person decides, or a newer value replaces it
  * - superseded: a newer value took its place before it was sent, or after its call failed
  *
- * States of a counted stock: settled (`dirty` is 0), due (`dirty` is 1: an order, an acknowledgement or a safety stock
- * changed what is wanted), under way (`call_id` is set), refused (`refused_version` is that of the count: nothing is
- * sent until it is counted again).
+ * From when a count is first judged, it is the last one of its stock, until a newer one is judged. Then its change is sent
+ * again where it must, in whatever state it ended. States of a stock (`_stock_counts`): settled (`dirty` is 0), due (`dirty`
+ * is 1: an order, an acknowledgement or a safety stock changed what is wanted), under way (`call_id` is set), given up
+ * (`given_up` is 1: the count was refused, and nothing is sent until it is counted again).
  */
 export class OutboxDispatcher {
   readonly #sql: Sql;
@@ -176,9 +180,7 @@ export class OutboxDispatcher {
       const settled: Candidate[] = [];
       const sizes = { places: max, lookMax: LOOK_MAX };
       const leaving = fillCall(this.#lanes(kind, max, rules), sizes, (candidate) => {
-        const { row, stock } = candidate;
-        if (kind === 'stock' && unfollowed.has(row?.target ?? (stock ? stockTarget(stock) : '')))
-          return false;
+        if (kind === 'stock' && unfollowed.has(candidate.change.target)) return false;
         const verdict = this.#judge(candidate, inFlight, rules);
         if (verdict === 'settle') settled.push(candidate);
         if (verdict === 'look') claim.toLook.push(this.#letWait(candidate));
@@ -186,15 +188,15 @@ export class OutboxDispatcher {
       });
       const at = isoUtc(this.#clock.nowMs());
       for (const each of settled) {
-        const { row, stock } = each;
+        const { change, stock, before } = each;
         if (stock) this.#ledger.markSettled(stock);
-        if (!row) continue;
+        if (change.state !== 'pending') continue;
         claim.settled += 1;
         this.#sql.run(
           `UPDATE _outbox SET state = 'done', settled_at = ?, message = ?, ${keepBefore('?')} WHERE change_id = ?`,
-          ...[at, hasAlready(row.body), each.before ?? null, row.changeId],
+          ...[at, hasAlready(change.body), before, change.changeId],
         );
-        this.#queue.supersedeRejected(row, at);
+        this.#queue.supersedeRejected(change, at);
       }
       if (leaving.length === 0) return claim;
       const nextCall = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.call' RETURNING value";
@@ -241,8 +243,8 @@ export class OutboxDispatcher {
       return this.#turnsOf(kind, priority).of([...branches].sort(), (branch) => {
         // Alternates these stocks with waiting changes. Otherwise fresh counts would wait behind the thousands of
         // stocks that a new safety stock may change.
-        const ofBranch = (moved.get(branch) ?? []).map((stock) => ({ row: null, stock }));
-        return alternate<Candidate>(ofBranch, this.#waiting({ ...which, branch }, readAtOnce));
+        const ofBranch = this.#again(moved.get(branch) ?? []);
+        return alternate(ofBranch, this.#waiting({ ...which, branch }, readAtOnce));
       });
     };
     return { soldOut: lane(PRIORITY_SOLD_OUT), others: lane(PRIORITY_OTHERS) };
@@ -254,6 +256,13 @@ export class OutboxDispatcher {
     const turns = this.#turns.get(key) ?? new Turns(this.#sql.value<number>(calls) ?? 0);
     this.#turns.set(key, turns);
     return turns;
+  }
+
+  *#again(stocks: readonly LedgerStock[]): Generator<Candidate> {
+    for (const stock of stocks) {
+      const change = this.#queue.get(stock.changeId);
+      if (change) yield { change, stock, body: change.body, before: null };
+    }
   }
 
   /** Reads a branch's queue in parts. SQLite cannot write on this connection while a statement is read row by row. */
@@ -268,7 +277,7 @@ export class OutboxDispatcher {
          ORDER BY queue_seq LIMIT +@limit`,
         { ...which, after, limit },
       );
-      for (const row of rows) yield { row, stock: null };
+      for (const change of rows) yield { change, stock: null, body: change.body, before: null };
       if (rows.length < limit) return;
       after = rows.at(-1)?.queueSeq ?? 0;
     }
@@ -279,16 +288,9 @@ export class OutboxDispatcher {
     inFlight: ReadonlySet<string>,
     rules: SendRules,
   ): 'take' | 'settle' | 'leave' | 'look' {
-    const { row } = candidate;
-    if (row === null) {
-      if (!this.#isServed(candidate.stock)) return 'settle';
-      const address = this.#isDue(candidate.stock, rules) && this.#addressOf(candidate.stock);
-      if (!address) return 'settle';
-      candidate.stock = { ...candidate.stock, address };
-      return this.#waitsForLook(candidate.stock, rules) ? 'look' : 'take';
-    }
-    if (inFlight.has(row.conflictKey)) return 'leave';
-    const { sku, subsidiaryId, body } = row;
+    const { change, body } = candidate;
+    if (inFlight.has(change.conflictKey)) return 'leave';
+    const { sku, subsidiaryId } = change;
     if (!('qty' in body)) {
       const trust = { nowMs: this.#clock.nowMs(), trustMs: rules.trustMs };
       const isKnown = rules.skipUnchanged && sku !== null && this.#values.hasProductValues(sku, body, trust);
@@ -298,11 +300,20 @@ export class OutboxDispatcher {
     // The target is unknown, so the change cannot be compared and is sent with its own ids.
     if (sku === null || subsidiaryId === null) return 'take';
     const place = { sku, subsidiaryId };
-    if (this.#ledger.isUnderWay(place)) return 'leave';
-    candidate.before = this.#before.ofStock(place, row);
-    candidate.stock = this.#ledger.count(row, place, body);
-    if (this.#isKnown(candidate.stock, body, rules)) return 'settle';
-    return this.#waitsForLook(candidate.stock, rules) ? 'look' : 'take';
+    let stock: LedgerStock;
+    if (candidate.stock) {
+      stock = candidate.stock;
+      const address = this.#isServed(stock) && this.#isDue(stock, rules) && this.#addressOf(stock);
+      if (!address) return 'settle';
+      candidate.body = { ...address, qty: stock.countedQty };
+    } else {
+      if (this.#ledger.isUnderWay(place)) return 'leave';
+      candidate.before = this.#before.ofStock(place, change);
+      stock = this.#ledger.count(place, change.changeId);
+      candidate.stock = stock;
+      if (this.#isKnown(stock, body, rules)) return 'settle';
+    }
+    return this.#waitsForLook(stock, rules) ? 'look' : 'take';
   }
 
   /** Returns whether the stock's branch is configured. An old count of a shop that closed would put it on sale again. */
@@ -323,10 +334,9 @@ export class OutboxDispatcher {
    * Leaves a change waiting, and stores the value that it replaces. The next claim could not find this value, because
    * the ledger then has the change's own count.
    */
-  #letWait({ row, stock, ...candidate }: Candidate): StockKey {
-    const before = 'before' in candidate ? (candidate.before ?? null) : null;
+  #letWait({ change, stock, before }: Candidate): StockKey {
     const keep = `UPDATE _outbox SET ${keepBefore('?')} WHERE change_id = ?`;
-    if (row && before !== null) this.#sql.run(keep, before, row.changeId);
+    if (before !== null) this.#sql.run(keep, before, change.changeId);
     return { sku: stock?.sku ?? '', subsidiaryId: stock?.subsidiaryId ?? '' };
   }
 
@@ -358,30 +368,31 @@ export class OutboxDispatcher {
     return resolution.state === 'resolved' ? (resolution.address as LedgerStock['address']) : undefined;
   }
 
-  #leave(candidate: Candidate, call: { callId: number; orderSeq: number }): BatchItem {
-    const { row, stock } = candidate;
-    if (!row) {
-      const { changeId, attempts, address, wantedQty: qty, expectedQty, orderedQty } = stock;
-      this.#ledger.markSent(stock, { ...call, changeId, qty, hadQty: orderedQty === 0 ? expectedQty : null });
-      return { changeId, attempts, target: stockTarget(stock), body: { ...address, qty } };
-    }
-    const { changeId, target, attempts, body, subsidiaryId } = row;
+  #leave(
+    { change, body, stock, before }: Candidate,
+    call: { callId: number; orderSeq: number },
+  ): BatchItem {
+    const { changeId, target, subsidiaryId } = change;
+    const isAgain = change.state !== 'pending';
     let qty: number | null = null;
     if (stock) {
-      qty = qtyToSend(stock);
-      this.#ledger.markSent(stock, { ...call, changeId, qty, hadQty: null });
+      qty = isAgain ? stock.wantedQty : qtyToSend(stock);
+      const hadQty = isAgain && stock.orderedQty === 0 ? stock.expectedQty : null;
+      this.#ledger.markSent(stock, { ...call, changeId, qty, hadQty });
     } else if ('qty' in body) {
       // The product is unknown, so only the safety stock of the branch, or of all products, applies.
       qty = lessSafety(body.qty, this.#safety.lookup()(null, subsidiaryId));
     }
-    const sentQty = asSent(qty);
+    const attempts = isAgain ? (stock?.attempts ?? 0) : change.attempts;
+    const item = { changeId, target, attempts, body: qty === null ? body : { ...body, qty } };
+    if (isAgain) return item;
     this.#sql.run(
       `UPDATE _outbox SET state = 'sending', attempts = attempts + 1, call_id = @callId, sent_qty = @sentQty,
          sent_as_of_seq = @orderSeq, ${keepBefore('@before')}
        WHERE change_id = @changeId`,
-      { ...call, changeId, sentQty, before: candidate.before ?? null },
+      { ...call, changeId, sentQty: asSent(qty), before },
     );
-    return { changeId, target, attempts, body: qty === null ? body : { ...body, qty } };
+    return item;
   }
 
   /** Settles the changes of a call. Changes without an answer stay `sending`. */
@@ -396,7 +407,7 @@ export class OutboxDispatcher {
         const stock = this.#ledger.ofCall(callId, answer.changeId);
         if (stock) this.#ledger.settle(stock, answer.state);
         if (change) report[this.#settleChange(change, stock, answer, { mark, at })] += 1;
-        else if (stock) report[this.#settleMoved(stock, answer, { mark, at })] += 1;
+        else if (stock) report[this.#settleAgain(stock, answer, { mark, at })] += 1;
         else report.ignored += 1;
       }
       return report;
@@ -459,10 +470,9 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Settles a stock that was sent without a waiting count. The change with its last count, settled long ago, gets the
-   * new message.
+   * Settles a count that was sent again. Its change, settled long ago, gets the new message.
    */
-  #settleMoved(
+  #settleAgain(
     stock: LedgerStock,
     { state, message = 'Refused.' }: Answer,
     { mark, at }: Settling,
@@ -488,33 +498,23 @@ export class OutboxDispatcher {
     return 'rejected';
   }
 
-  /** Stores a rejected stock for a person, as a rejected change with the version of its count. */
+  /** Stores a count that was refused when it was sent again for a person, as a change of its own with the same version. */
   #keepRefused(stock: LedgerStock, message: string, at: string): void {
-    const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version } = stock;
+    const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version, named } = stock;
+    const counted = this.#queue.get(stock.changeId);
     const changeId = this.#nextVersion();
     const target = stockTarget(stock);
     const body = { ...(this.#addressOf(stock) ?? stock.address), qty: stock.countedQty };
     const change = {
       ...({ changeId, version, kind: 'stock', source: 'hold-back', basis: 'mirror' } as const),
-      target,
-      conflictKey: target,
-      sku,
-      subsidiaryId,
-      branch: subsidiaryId,
-      body,
-      asOfSeq,
-      message,
-      origin: 'tillsync',
-      reference: null,
-      heldGuard: null,
-      zeroedAt: null,
-      countedAt: stock.countedMs < stock.handedMs ? isoUtc(stock.countedMs) : null,
-      handedAt: isoUtc(stock.handedMs),
-      createdAt: at,
-      named: stock.named,
+      ...{ target, conflictKey: target, sku, subsidiaryId, branch: subsidiaryId, body, asOfSeq, message, named },
+      ...{ origin: 'tillsync', reference: null, heldGuard: null, zeroedAt: null, createdAt: at },
+      countedAt: counted?.countedAt ?? null,
+      handedAt: counted?.handedAt ?? at,
     };
     this.#queue.putRejected(change, true);
-    this.#ledger.count(change, stock, body);
+    this.#ledger.count(stock, changeId);
+    this.#ledger.giveUp(changeId);
     this.#queue.supersedeRejected(change, at);
   }
 

@@ -214,16 +214,25 @@ export class OutboxAdmin {
   }
 
   /**
-   * Deletes at most `limit` changes that were settled before `beforeMs`. Rejected ones stay, because they wait for a
-   * person.
+   * Forgets at most `limit` changes that were settled before `beforeMs`. Rejected ones stay, because they wait for a
+   * person. Of the last count of a stock stays what the ledger reads.
    */
   prune(beforeMs: number, limit = 5000): number {
-    return this.#sql.run(
-      `DELETE FROM _outbox WHERE change_id IN (
-         SELECT change_id FROM _outbox
-         WHERE settled_at IS NOT NULL AND settled_at < ? AND state IN ('done', 'superseded') LIMIT ?)`,
+    const ids = this.#sql.values<number>(
+      `SELECT change_id FROM _outbox
+       WHERE settled_at IS NOT NULL AND settled_at < ? AND state IN ('done', 'superseded') LIMIT ?`,
       ...[isoUtc(beforeMs), limit],
-    ).changes;
+    );
+    for (const changeId of ids) {
+      const keep = `UPDATE _outbox SET state = 'counted', message = NULL, settled_at = NULL, settled_seq = NULL,
+          value_before = NULL, reference = NULL, zeroed_at = NULL
+        WHERE change_id = @changeId AND (EXISTS (SELECT 1 FROM _stock_counts WHERE change_id = @changeId)
+          OR EXISTS (SELECT 1 FROM _id_counts WHERE change_id = @changeId))`;
+      const { changes } = this.#sql.run(keep, { changeId });
+      const forget = changes > 0 ? 'DELETE FROM _merged_references' : 'DELETE FROM _outbox';
+      this.#sql.run(`${forget} WHERE change_id = ?`, changeId);
+    }
+    return ids.length;
   }
 
   #end(changeId: number, state: 'superseded' | 'rejected', message: string, by: number | null = null): void {

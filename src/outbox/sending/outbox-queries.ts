@@ -79,7 +79,7 @@ export class OutboxQueries {
   list(filter: OutboxFilter): OutboxEntry[] {
     const { state, kind = null, since = null, target = null, reference = null, limit } = filter;
     return this.#entries(
-      `WHERE change_id < @before AND (@state IS NULL OR state IN (@state, @orState)) AND (@kind IS NULL OR kind = @kind)
+      `WHERE change_id < @before AND state <> 'counted' AND (@state IS NULL OR state IN (@state, @orState)) AND (@kind IS NULL OR kind = @kind)
          AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
          AND (@since IS NULL OR created_at >= @since) AND ${HANDED_OVER_UNDER}
          AND (@target IS NULL OR instr(target, @target) > 0 OR instr(body, @target) > 0)
@@ -120,13 +120,13 @@ export class OutboxQueries {
   /** Returns the last changes of these skus, the newest first. */
   lastOf(skus: readonly string[], limit: number): OutboxEntry[] {
     return this.#entries(
-      'WHERE sku IN (SELECT value FROM json_each(?)) ORDER BY change_id DESC LIMIT ?',
+      "WHERE sku IN (SELECT value FROM json_each(?)) AND state <> 'counted' ORDER BY change_id DESC LIMIT ?",
       ...[JSON.stringify(skus), limit],
     );
   }
 
   get(changeId: number): OutboxEntry | undefined {
-    return this.#entries('WHERE change_id = ?', changeId)[0];
+    return this.#entries("WHERE change_id = ? AND state <> 'counted'", changeId)[0];
   }
 
   /** Returns the version of the last submission. */

@@ -1,4 +1,5 @@
 import type Database from 'better-sqlite3';
+import { isoUtc } from '../../core/time.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { ChangeBody, ChangeKind, OutboxChange, Target } from '../intake/change.ts';
 import { countTime } from '../intake/counted-at.ts';
@@ -25,9 +26,9 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
   basis, body, version, state, held_guard AS heldGuard, as_of_seq AS asOfSeq,
   priority, queue_seq AS queueSeq, attempts, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq, message, source, origin,
   reference, created_at AS createdAt, settled_at AS settledAt, replaced, superseded_by AS supersededBy,
-  zeroed_at AS zeroedAt, branch, named, counted_at AS countedAt, handed_at AS handedAt`;
+  zeroed_at AS zeroedAt, branch, named, counted_at AS countedAt, handed_ms AS handedMs`;
 
-type ChangeRow = Omit<OutboxChange, 'body'> & { body: string };
+type ChangeRow = Omit<OutboxChange, 'body' | 'handedAt'> & { body: string; handedMs: number };
 
 /** How a change arrives at its target. */
 interface ArriveOptions {
@@ -85,7 +86,7 @@ const spanOf = (kind: ChangeKind) => {
 
 /** Columns that a newer change of the same fields overwrites in the waiting change. No index contains them. */
 const REPLACED_COLUMNS = [
-  ...['version', 'body', 'source', 'origin', 'reference', 'as_of_seq', 'counted_at', 'handed_at', 'named'],
+  ...['version', 'body', 'source', 'origin', 'reference', 'as_of_seq', 'counted_at', 'handed_ms', 'named'],
 ];
 /**
  * SQL that stores the overwritten values for `outbox undo`, unless both changes are of one submission. Values that a
@@ -106,7 +107,7 @@ const BOUND_COLUMNS = [
     'zeroed_at',
     'as_of_seq',
     'counted_at',
-    'handed_at',
+    'handed_ms',
     'created_at',
     'queue_seq',
     'named',
@@ -415,7 +416,11 @@ export class OutboxQueue {
 
   #rows(text: string, ...params: unknown[]): OutboxChange[] {
     const rows = this.#sql.rows<ChangeRow>(text, ...params);
-    return rows.map((row) => ({ ...row, body: JSON.parse(row.body) as ChangeBody }));
+    return rows.map(({ handedMs, ...row }) => ({
+      ...row,
+      handedAt: isoUtc(handedMs),
+      body: JSON.parse(row.body) as ChangeBody,
+    }));
   }
 
   /** Returns the other change that waits where this one belongs, or that a guard holds there as it holds this one. */
@@ -494,7 +499,7 @@ export class OutboxQueue {
          subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
          priority = @priority, queue_seq = @queueSeq,
          version = @version, as_of_seq = @asOfSeq,
-         counted_at = @countedAt, handed_at = @handedAt, held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message, named = @named
+         counted_at = @countedAt, handed_ms = @handedMs, held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message, named = @named
        WHERE change_id = @changeId`,
       {
         changeId,
@@ -507,7 +512,7 @@ export class OutboxQueue {
         version,
         asOfSeq,
         countedAt,
-        handedAt,
+        handedMs: msOf(handedAt),
         heldGuard,
         zeroedAt,
         message,
@@ -530,7 +535,7 @@ export class OutboxQueue {
     const { changes, lastInsertRowid } = this.#sql.run(
       this.#upsertText(`'${kind}', '${source}', '${basis}', '${fields}'`),
       ...place,
-      ...[reference, version, zeroedAt, asOfSeq, countedAt, handedAt, createdAt, changeId, named],
+      ...[reference, version, zeroedAt, asOfSeq, countedAt, msOf(handedAt), createdAt, changeId, named],
     );
     if (changes === 0) return undefined;
     const lastId = this.#lastId;
@@ -560,15 +565,15 @@ export class OutboxQueue {
     return text;
   }
 
-  #insert(values: Record<string, unknown>): void {
+  #insert(values: Record<string, unknown> & { handedAt: string }): void {
     this.#sql.run(
       `INSERT INTO _outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
          priority, queue_seq, basis, sku, subsidiary_id, branch, held_guard, source, origin, reference, version, zeroed_at, as_of_seq,
-         counted_at, handed_at, named)
+         counted_at, handed_ms, named)
        VALUES (@changeId, @kind, @target, @conflictKey, @body, @fields, @state, @message, @createdAt, @settledAt,
          @priority, @changeId, @basis, @sku, @subsidiaryId, @branch, @heldGuard, @source, @origin, @reference, @version, @zeroedAt,
-         @asOfSeq, @countedAt, @handedAt, @named)`,
-      values,
+         @asOfSeq, @countedAt, @handedMs, @named)`,
+      { ...values, handedMs: msOf(values.handedAt) },
     );
   }
 
@@ -581,7 +586,7 @@ export class OutboxQueue {
     this.#sql.run(
       `UPDATE _outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
          origin = @origin, reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
-         counted_at = @countedAt, handed_at = @handedAt, zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId, named = @named,
+         counted_at = @countedAt, handed_ms = @handedMs, zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId, named = @named,
          branch = @branch, conflict_key = @conflictKey, replaced = replaced + 1,
          ${keepWaiting({ reference: '@reference', origin: '@origin' })}
        WHERE change_id = @changeId`,
@@ -589,6 +594,7 @@ export class OutboxQueue {
         ...change,
         ...bodyColumns(mergeBodies(before.body, change.body)),
         changeId: before.changeId,
+        handedMs: msOf(change.handedAt),
       },
     );
     return before.changeId;
@@ -618,6 +624,11 @@ export class OutboxQueue {
       ...[message, by, at, changeId],
     );
   }
+}
+
+/** A POS may have written anything as the time of its row. */
+function msOf(time: string): number {
+  return Date.parse(time) || 0;
 }
 
 /** Returns the columns that are computed from the body. */

@@ -8,6 +8,7 @@ import {
   type StockName,
   type SubmittedChange,
 } from '../intake/change.ts';
+import { LAST_COUNT } from '../ledger/stock-ledger.ts';
 import { valueKeys } from './call-plan.ts';
 
 /** Selects the submission to undo. At least one of the first three fields is given. */
@@ -184,13 +185,11 @@ function changedByName(
 }
 
 /** Returns the present count, which a change that was not sent yet would replace. */
-function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: ChangeRow): ValueBefore | null {
+function waitingBefore(sql: Sql, { changeId, state, sku, subsidiaryId }: ChangeRow): ValueBefore | null {
   if (state !== 'pending' || sku === null || subsidiaryId === null) return null;
-  return sql.row<ValueBefore & { qty: number }>(LAST_COUNT, sku, subsidiaryId) ?? null;
+  const last = sql.row<{ qty: number; asOfSeq: number; changeId: number }>(LAST_COUNT, sku, subsidiaryId);
+  return !last || last.changeId === changeId ? null : { qty: last.qty, asOfSeq: last.asOfSeq };
 }
-
-const LAST_COUNT =
-  'SELECT counted_qty AS qty, counted_seq AS asOfSeq FROM _stock_counts WHERE sku = ? AND subsidiary_id = ?';
 
 function itemOf(row: ChangeRow, values: object, asOfSeq: number | undefined): UndoLine['item'] {
   const { kind, sku, subsidiaryId } = row;

@@ -1,4 +1,5 @@
 import type Database from 'better-sqlite3';
+import { isoUtc } from '../../core/time.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { ChangeBody, OutboxChange } from '../intake/change.ts';
 import { SHARED_FIELDS, valueKeys } from './call-plan.ts';
@@ -37,9 +38,10 @@ const IS_FIELD = 'kind = ? AND subject = ? AND field = ?';
 /** SQL for the changes that have the newest value of a field; one by an id that means another stock now says nothing. */
 const RIVALS = `
   SELECT w.field, ${VERSION} AS version, w.change_id AS changeId, w.standing = 'held' AS isHeld,
-    o.counted_at AS countedAt, o.handed_at AS handedAt, o.state IN ('pending', 'sending') OR ${meansItsStock('o')} AS isMeant
+    o.counted_at AS countedAt, o.handed_ms AS handedMs, o.state IN ('pending', 'sending') OR ${meansItsStock('o')} AS isMeant
   FROM _wanted w CROSS JOIN _outbox o USING (change_id)
-  WHERE w.kind = ? AND w.subject = ? AND w.field = ? AND w.standing <> 'given-up' AND w.change_id <> ? ORDER BY 2`;
+  WHERE w.kind = ? AND w.subject = ? AND w.field = ? AND w.standing <> 'given-up' AND w.change_id <> ?
+    AND o.state <> 'counted' ORDER BY 2`;
 const OF_CHANGE = 'kind = ? AND subject IN (?, ?) AND change_id = ?';
 /** SQL for the newest change that was sent or refused and has a field. */
 const LAST_SAID = `
@@ -103,10 +105,15 @@ export class WantedValues {
   rivals(change: About & { changeId: number }, field: string): Rival[] {
     const { kind, changeId } = change;
     const key = [kind, subjectOf(change, field), field, changeId];
-    const rows = this.#sql.rows<Rival & { isMeant: 0 | 1 }>(RIVALS, ...key);
+    const rows = this.#rivals(key);
     if (rows.every(({ isMeant }) => isMeant === 1)) return rows;
     this.#fallBack(change, field);
-    return this.#sql.rows<Rival & { isMeant: 0 | 1 }>(RIVALS, ...key).filter(({ isMeant }) => isMeant === 1);
+    return this.#rivals(key).filter(({ isMeant }) => isMeant === 1);
+  }
+
+  #rivals(key: readonly unknown[]): (Rival & { isMeant: 0 | 1 })[] {
+    const rows = this.#sql.rows<Omit<Rival, 'handedAt'> & { handedMs: number; isMeant: 0 | 1 }>(RIVALS, ...key);
+    return rows.map(({ handedMs, ...rival }) => ({ ...rival, handedAt: isoUtc(handedMs) }));
   }
 
   /** Gives what one change has of these fields to another one of the same target, which took its values over. */

@@ -307,7 +307,7 @@ export function mirrorSections({ paths, withCustomerData }: Subject): Section[] 
       name: 'outbox.ndjson',
       what: `the newest ${CHANGES} changes for the platform and what became of them`,
       make: rows(`SELECT change_id, kind, target, body, fields, state, held_guard, attempts, message, created_at,
-        settled_at, basis, source, origin, replaced, superseded_by FROM _outbox ORDER BY change_id DESC LIMIT ${CHANGES}`),
+        settled_at, basis, source, origin, replaced, superseded_by FROM _outbox WHERE state <> 'counted' ORDER BY change_id DESC LIMIT ${CHANGES}`),
     },
     {
       name: 'audit.ndjson',

@@ -341,13 +341,13 @@ export class Interleavings {
     const state = [
       rows(
         `SELECT counted_qty, believed_qty, show, wanted_qty, expected_qty, ordered_qty, is_moved, call_qty, dirty,
-           call_id IS NULL, refused_version < counted_version, safety_qty, counted_seq, confirmed_seq, call_seq FROM _stock_ledger`,
+           call_id IS NULL, given_up = 0, safety_qty, counted_seq, confirmed_seq, call_seq FROM _stock_ledger`,
         12,
       ),
       rows('SELECT believed_qty, confirmed_seq FROM _stock_beliefs', 1),
       rows(
         `SELECT l.order_id, takes, t.qty, t.is_first,
-           coalesce(t.booked_version - (SELECT max(counted_version) FROM _stock_counts), -1000),
+           coalesce(t.booked_version - (SELECT max(counted_version) FROM _stock_ledger), -1000),
            t.placed_ms <= coalesce((SELECT max(confirmed_ms) FROM _stock_beliefs), 0), l.seq, t.seq
          FROM _ledger_orders l LEFT JOIN _stock_steps t USING (order_id) ORDER BY 1, t.seq`,
         6,

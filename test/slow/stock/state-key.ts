@@ -29,11 +29,11 @@ export function stateKey(
     );
   const state: unknown[] = [
     rows(
-      `SELECT counted_seq, confirmed_seq, call_seq, counted_version, refused_version, sku, subsidiary_id,
+      `SELECT counted_seq, confirmed_seq, call_seq, counted_version, sku, subsidiary_id,
            counted_qty, believed_qty, wanted_qty, expected_qty, ordered_qty, is_moved, call_qty, dirty,
-           call_id IS NULL, counted_version = change_id FROM _stock_ledger`,
+           call_id IS NULL, counted_version = change_id, given_up FROM _stock_ledger`,
       3,
-      2,
+      1,
     ),
     rows('SELECT confirmed_seq, sku, subsidiary_id, believed_qty FROM _stock_beliefs', 1, 0),
     rows(
@@ -55,7 +55,7 @@ export function stateKey(
     rows('SELECT version, kind, subject, field, standing FROM _wanted', 0, 1),
     ...[platform, names, orders, world.safety, world.store],
   ];
-  const live = new Set(look('SELECT counted_version FROM _stock_counts').map(([version]) => version));
+  const live = new Set(look('SELECT counted_version FROM _stock_ledger').map(([version]) => version));
   for (const [version] of look("SELECT version FROM _outbox WHERE state IN ('pending', 'sending')")) {
     live.add(version);
   }
@@ -87,9 +87,10 @@ export function stateKey(
     const { noted } = world;
     const at = (ms: unknown) => time(String(ms).padStart(15, '0'));
     state.push(noted && [{ ...noted, atMs: 0 }, at(noted.atMs)]);
-    state.push(look('SELECT counted_ms, handed_ms FROM _stock_counts').map((row) => row.map(at)));
+    state.push(look('SELECT counted_ms, handed_ms FROM _stock_ledger').map((row) => row.map(at)));
     state.push(look('SELECT booked_ms FROM _stock_steps ORDER BY order_id, seq').map((row) => row.map(at)));
-    const waiting = `SELECT coalesce(counted_at, handed_at), handed_at FROM _outbox WHERE state IN ('pending', 'sending', 'done', 'rejected')
+    const waiting = `SELECT coalesce(counted_at, strftime('%Y-%m-%dT%H:%M:%fZ', handed_ms / 1000.0, 'unixepoch')),
+        strftime('%Y-%m-%dT%H:%M:%fZ', handed_ms / 1000.0, 'unixepoch') FROM _outbox WHERE state IN ('pending', 'sending', 'done', 'rejected')
       ORDER BY version`;
     const ms = (value: unknown) => at(Date.parse(String(value)));
     state.push(look(waiting).map((row) => row.map(ms)));
@@ -100,7 +101,7 @@ export function stateKey(
     state.push(look('SELECT order_id, updated_at FROM orders').map(([id, at]) => [id, String(at) < longAgo]));
     state.push(
       look(`SELECT t.held_until_ms <= c.counted_ms, t.held_until_ms FROM _stock_steps t
-        LEFT JOIN _stock_counts c USING (sku, subsidiary_id) ORDER BY t.order_id, t.seq`).map(
+        LEFT JOIN _stock_ledger c USING (sku, subsidiary_id) ORDER BY t.order_id, t.seq`).map(
         ([isIn, until]) => [isIn, until === null || Number(until) <= world.nowMs],
       ),
     );

@@ -177,9 +177,12 @@ WHERE (o.status IS NULL OR o.status NOT IN ('pending', 'payment-pending', 'cance
   AND NOT EXISTS (SELECT 1 FROM _order_acks a
     WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, '')) AND a.without IS NULL
       AND (a.edited_seq IS NULL OR NOT EXISTS (
-        SELECT 1 FROM _stock_steps s LEFT JOIN _stock_counts c ON c.sku = s.sku AND c.subsidiary_id = s.subsidiary_id
+        SELECT 1 FROM _stock_steps s
+          LEFT JOIN _stock_counts n ON n.sku = s.sku AND n.subsidiary_id = s.subsidiary_id
+          LEFT JOIN _outbox c ON c.change_id = n.change_id
         WHERE s.order_id = o.order_id AND s.booked_version IS NULL AND s.qty <> 0
-          AND NOT coalesce(s.held_until_ms <= c.counted_ms AND s.seq <= c.counted_seq, 0))));
+          AND NOT coalesce(s.seq <= c.as_of_seq AND s.held_until_ms <= CASE WHEN c.counted_at IS NULL THEN c.handed_ms
+            ELSE CAST(strftime('%s', c.counted_at) AS INTEGER) * 1000 + CAST(substr(c.counted_at, 21, 3) AS INTEGER) END, 0))));
 
 -- A row is an order of orders_unbooked that is open.
 CREATE VIEW orders_to_book AS
@@ -294,14 +297,16 @@ CREATE INDEX integrations_by_pos_b ON integrations (product_code_pos_b, sku, sub
 
 CREATE INDEX integrations_by_place ON integrations (sku, subsidiary_id);
 
--- A row is a change on its way to the platform.
+-- A row is a change on its way to the platform. That of a count stays while it is the last one of its stock, because the
+-- ledger reads from it what was counted.
 CREATE TABLE _outbox (
   change_id INTEGER PRIMARY KEY,
   kind TEXT NOT NULL CHECK (kind IN ('product', 'stock')),
   target TEXT NOT NULL,
   -- The platform's own item shape. For a stock the quantity as the POS counted it; `sent_qty` is what was sent.
   body TEXT NOT NULL,
-  state TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'done', 'rejected', 'superseded')),
+  -- 'counted': the change is forgotten, and its count is still the last one.
+  state TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'done', 'rejected', 'superseded', 'counted')),
   attempts INTEGER NOT NULL DEFAULT 0,
   message TEXT,
   created_at TEXT NOT NULL,
@@ -320,7 +325,7 @@ CREATE TABLE _outbox (
   value_before TEXT,
   -- Way in: 'inbox', 'http', 'cli', 'branch' or 'hold-back'.
   source TEXT NOT NULL,
-  handed_at TEXT NOT NULL DEFAULT '',
+  handed_ms INTEGER NOT NULL DEFAULT 0,
   -- JSON: the id, and the branch if one was given, by which the POS named a stock; NULL: by its sku.
   named TEXT,
   sku TEXT,
@@ -351,7 +356,7 @@ CREATE TABLE _outbox (
 CREATE VIEW outbox AS
 SELECT change_id, kind, target, body, state, attempts, message, created_at, settled_at, settled_seq,
   reference, origin, counted_at, replaced, superseded_by, held_guard, value_before
-FROM _outbox;
+FROM _outbox WHERE state <> 'counted';
 
 CREATE UNIQUE INDEX outbox_waiting ON _outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
 
@@ -580,26 +585,18 @@ END;
 
 -- Ledger of stock.
 
--- A row is the last count of a stock.
+-- A row is a stock that was counted: the change that has its last count, and what is known of the calls that sent it.
 CREATE TABLE _stock_counts (
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
-  counted_qty REAL NOT NULL,
-  -- Newest event of the order feed when it was counted; version and change of the hand-over.
-  counted_seq INTEGER NOT NULL,
-  counted_version INTEGER NOT NULL,
   change_id INTEGER NOT NULL,
-  -- When it was counted, as the POS said or when it was handed over; when it was handed over. It contains no order
-  -- that was acknowledged between the two.
-  counted_ms INTEGER NOT NULL DEFAULT 0,
-  handed_ms INTEGER NOT NULL DEFAULT 0,
-  -- As in the change: a count by an id belongs to that id, and goes where the id means another stock.
-  named TEXT,
-  -- JSON: how the platform is told which stock is meant.
-  address TEXT NOT NULL,
-  -- The platform refused this version or a person gave it up: do not insist.
-  refused_version INTEGER NOT NULL DEFAULT 0,
+  -- Pieces of forgotten orders that the count does not contain.
+  folded_qty REAL NOT NULL DEFAULT 0,
+  -- The platform refused the count or a person gave it up: do not insist.
+  given_up INTEGER NOT NULL DEFAULT 0,
   call_id INTEGER,
+  -- The change that the call sends it with, which may be older than the count.
+  call_change_id INTEGER,
   call_qty REAL,
   call_seq INTEGER,
   call_had_qty REAL,
@@ -612,7 +609,7 @@ CREATE TABLE _stock_counts (
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
--- Finds the count that a person gives up, who may discard hundreds of changes at once.
+-- Finds what a change counts for: before it is forgotten, and when a person gives up hundreds of them at once.
 CREATE INDEX stock_counts_by_change ON _stock_counts (change_id);
 
 CREATE INDEX stock_counts_under_way ON _stock_counts (call_id) WHERE call_id IS NOT NULL;
@@ -675,19 +672,31 @@ CREATE TABLE _id_counts (
   external_id TEXT NOT NULL,
   sku TEXT NOT NULL,
   subsidiary_id TEXT NOT NULL,
-  counted_qty REAL NOT NULL,
-  counted_seq INTEGER NOT NULL,
-  counted_version INTEGER NOT NULL,
   change_id INTEGER NOT NULL,
-  counted_ms INTEGER NOT NULL,
-  handed_ms INTEGER NOT NULL,
-  address TEXT NOT NULL,
-  refused_version INTEGER NOT NULL
+  folded_qty REAL NOT NULL,
+  given_up INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE INDEX id_counts_by_id ON _id_counts (external_id);
 
 CREATE INDEX id_counts_by_place ON _id_counts (sku, subsidiary_id);
+
+CREATE INDEX id_counts_by_change ON _id_counts (change_id);
+
+-- What was kept of a forgotten change goes with its count.
+CREATE TRIGGER counts_replace AFTER UPDATE OF change_id ON _stock_counts WHEN NEW.change_id <> OLD.change_id BEGIN
+  DELETE FROM _outbox WHERE change_id = OLD.change_id AND state = 'counted';
+END;
+
+CREATE TRIGGER counts_go AFTER DELETE ON _stock_counts BEGIN
+  DELETE FROM _outbox WHERE change_id = OLD.change_id AND state = 'counted'
+    AND NOT EXISTS (SELECT 1 FROM _id_counts WHERE change_id = OLD.change_id);
+END;
+
+CREATE TRIGGER id_counts_go AFTER DELETE ON _id_counts BEGIN
+  DELETE FROM _outbox WHERE change_id = OLD.change_id AND state = 'counted'
+    AND NOT EXISTS (SELECT 1 FROM _stock_counts WHERE change_id = OLD.change_id);
+END;
 
 -- A row is an id that the catalogue gave to a stock, or took from it, since the ledger last looked at what it means.
 CREATE TABLE _moved_ids (
@@ -765,7 +774,8 @@ SELECT k.sku, k.subsidiary_id, k.show, k.show_uncertain,
     AS confirmed_ms
 FROM _stocks k;
 
--- A row is the last count of a stock, with the quantity that is wanted at the platform and the one expected there.
+-- A row is a stock with its last count, the quantity that is wanted at the platform and the one expected there. It is read
+-- by the stock's key: other conditions compute every stock.
 CREATE VIEW _stock_ledger AS
 SELECT c.*,
   max(0, round(c.counted_qty - c.reserved_qty - c.unheard_qty - c.safety_qty, 9)) AS wanted_qty,
@@ -775,11 +785,11 @@ SELECT c.*,
     THEN round(c.believed_qty - c.ordered_qty, 9) END AS expected_qty
 FROM (
   SELECT b.*,
-    coalesce(
+    CASE WHEN EXISTS (SELECT 1 FROM stock_safety) THEN coalesce(
       (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = b.subsidiary_id),
       (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = ''),
       (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) ELSE 0 END AS safety_qty,
     CASE WHEN b.holds THEN
       -- A cut of lines that the count contains does not make up for lines that it does not contain.
       (SELECT total(max(0, min(r.live, max(0, r.open) + r.left_out))) FROM (
@@ -807,10 +817,18 @@ FROM (
       AND s.seq > b.confirmed_seq AND (s.is_first = 0 OR s.placed_ms <= b.confirmed_ms)) AS is_moved,
     (SELECT coalesce(max(o.seq), 0) FROM _ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
   FROM (
-    SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
+    SELECT s.*, o.as_of_seq AS counted_seq, o.version AS counted_version, o.named, o.body, o.handed_ms,
+      round(json_extract(o.body, '$.qty') - s.folded_qty, 9) AS counted_qty,
+      CASE WHEN o.counted_at IS NULL THEN o.handed_ms
+        ELSE CAST(strftime('%s', o.counted_at) AS INTEGER) * 1000 + CAST(substr(o.counted_at, 21, 3) AS INTEGER) END
+        AS counted_ms,
+      k.believed_qty, k.show, k.show_uncertain,
       coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms,
       EXISTS (SELECT 1 FROM _seen h WHERE h.kind = 'holding-branch' AND h.name IN ('', s.subsidiary_id)) AS holds
-    FROM _stock_counts s LEFT JOIN _stock_beliefs k USING (sku, subsidiary_id)) b) c;
+    FROM _stock_counts s CROSS JOIN _outbox o USING (change_id)
+      LEFT JOIN _stock_beliefs k ON k.sku = s.sku AND k.subsidiary_id = s.subsidiary_id
+    -- Each stock is a group of its own. Without groups, SQLite computes these columns again wherever they are used.
+    GROUP BY s.sku, s.subsidiary_id) b) c;
 
 -- Hooks.
 

@@ -98,7 +98,7 @@ function outboxFaults(branch: SimulatedBranch): string[] {
  * Selects the stocks that a count with an unknown id may have meant, if an acknowledgement followed it. Their sold
  * pieces are held back until the next count.
  */
-const HELD_FOR_A_NAME = `SELECT sku FROM _stock_steps s JOIN _stock_counts c USING (sku, subsidiary_id)
+const HELD_FOR_A_NAME = `SELECT sku FROM _stock_steps s JOIN _stock_ledger c USING (sku, subsidiary_id)
   WHERE s.subsidiary_id = ? AND s.booked_version > c.counted_version AND EXISTS (
     SELECT 1 FROM _outbox o WHERE o.version = s.booked_version AND o.kind = 'stock' AND o.sku IS NULL)`;
 
