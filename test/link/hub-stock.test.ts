@@ -158,8 +158,7 @@ it('a hub takes a count that came late as made when its branch was handed it', a
   // The hub takes a time ahead of its own clock as the time of arrival.
   await one.count('P1', 7, 'ahead');
   await one.services.mirror.write(
-    (db) =>
-      void db.exec("UPDATE _outbox SET handed_ms = 32472144000000 WHERE reference = 'ahead'"),
+    (db) => void db.exec("UPDATE _outbox SET handed_ms = 32472144000000 WHERE reference = 'ahead'"),
   );
   await settle();
   await clock.advance(1_000);

@@ -316,6 +316,8 @@ export interface OutboxChange extends OutboxEntry {
   /** Position in the branch's queue: by `priority`, then by `queueSeq`, lower numbers first. */
   priority: number;
   queueSeq: number;
+  /** The call that has the change; null if none does. */
+  callId: number | null;
   /** Quantity of the stock that was sent, and the newest event of the order feed at that time. */
   sentQty: number | null;
   sentAsOfSeq: number | null;

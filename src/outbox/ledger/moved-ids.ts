@@ -14,7 +14,7 @@ import { resolveStock } from '../intake/resolve.ts';
 import type { KnownValues } from '../sending/known-values.ts';
 import type { OutboxQueue } from '../sending/queue.ts';
 import { meansItsStock } from '../sending/wanted.ts';
-import { placesOfId, type StockKey, stockTarget } from './stock-ledger.ts';
+import { FORGET, placesOfId, type StockKey, stockTarget } from './stock-ledger.ts';
 
 /** Maximum number of moved ids whose counts arrive in one transaction. */
 const PART = 200;
@@ -41,7 +41,8 @@ interface Meaning extends StockKey {
   address: Address;
 }
 
-const COUNT = 'sku, subsidiary_id AS subsidiaryId, change_id AS changeId, folded_qty AS foldedQty, given_up AS givenUp';
+const COUNT =
+  'sku, subsidiary_id AS subsidiaryId, change_id AS changeId, folded_qty AS foldedQty, given_up AS givenUp';
 const KEEP_IDLE = `
   INSERT INTO _id_counts (named, external_id, sku, subsidiary_id, change_id, folded_qty, given_up)
   VALUES (@named, @externalId, @sku, @subsidiaryId, @changeId, @foldedQty, @givenUp)
@@ -169,7 +170,9 @@ export class MovedIds {
     // What waits is judged in its turn.
     if (counted?.state === 'pending' || !counted || !('qty' in counted.body)) return;
     const there = 'SELECT change_id FROM _stock_counts WHERE sku = ? AND subsidiary_id = ?';
-    if (!this.#isLater(count.changeId, this.#sql.value(there, to.sku, to.subsidiaryId))) return;
+    const other = this.#sql.value<number>(there, to.sku, to.subsidiaryId);
+    if (!this.#isLater(count.changeId, other)) return;
+    if (other !== undefined) this.#sql.run(FORGET, other);
     if (!hasMoved) {
       this.#sql.run(ARRIVE, { ...count });
       return;

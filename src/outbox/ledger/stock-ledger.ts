@@ -1,8 +1,10 @@
 import type Database from 'better-sqlite3';
+import { isoUtc } from '../../core/time.ts';
 import { isSeen } from '../../db/seen.ts';
 import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { StockChangeItem } from '../../platform/schemas.ts';
-import type { ChangeBody } from '../intake/change.ts';
+import type { ChangeBody, OutboxChange } from '../intake/change.ts';
+import { countTime } from '../intake/counted-at.ts';
 import { VERSION } from '../sending/wanted.ts';
 import { type Counted, judgeStock, lessSafety, type Step, type StockFacts } from './stock-rule.ts';
 
@@ -10,11 +12,6 @@ import { type Counted, judgeStock, lessSafety, type Step, type StockFacts } from
 export interface LedgerStock {
   sku: string;
   subsidiaryId: string;
-  countedSeq: number;
-  countedVersion: number;
-  /** When it was counted, in milliseconds: as the POS said, else when the count was handed over (`handedMs`). */
-  countedMs: number;
-  handedMs: number;
   /** The change that has the last count. */
   changeId: number;
   /** The ids by which the platform knows the stock. */
@@ -47,8 +44,15 @@ export interface LedgerStock {
   show: boolean | null;
   /** Whether the stock's branch subtracts pieces of unbooked orders from its counts. */
   holds: boolean;
-  /** See `OutboxChange`. */
-  named: string | null;
+}
+
+/** The last count of a stock, which is that of a change. */
+export interface LastCount
+  extends Pick<OutboxChange, 'changeId' | 'version' | 'asOfSeq' | 'countedAt' | 'handedAt'> {
+  state: OutboxChange['state'] | 'counted';
+  /** The call that sends it. */
+  callId: number | null;
+  qty: number;
 }
 
 /** The key of a stock: a sku in one branch. */
@@ -66,11 +70,9 @@ export function stockTarget({ sku, subsidiaryId }: StockKey): string {
   return `sku:${sku}@${subsidiaryId}`;
 }
 
-const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion, counted_ms AS countedMs, handed_ms AS handedMs,
-  change_id AS changeId, body, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
+const COLUMNS = `sku, subsidiary_id AS subsidiaryId, change_id AS changeId, body, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
   counted_qty AS countedQty, reserved_qty AS reservedQty, unheard_qty AS unheardQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
-  ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, named, show,
-  show_uncertain AS showUncertain`;
+  ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, show, show_uncertain AS showUncertain`;
 
 /** SQL for whether the branch with the id in this column holds back. */
 export const holdsBack = (column: string) => isSeen('holding-branch', "''", column);
@@ -81,11 +83,6 @@ const LEDGER = `
 const countedMs = (table: string) => `CASE WHEN ${table}.counted_at IS NULL THEN ${table}.handed_ms
   ELSE CAST(strftime('%s', ${table}.counted_at) AS INTEGER) * 1000 + CAST(substr(${table}.counted_at, 21, 3) AS INTEGER) END`;
 const COUNTED_QTY = "round(json_extract(o.body, '$.qty') - n.folded_qty, 9)";
-/**
- * SQL for whether the count of the change `one` is newer than that of `other`: by its version, or by when it was made.
- */
-export const isNewerCount = (one: string, other: string) =>
-  `(${one}.version >= ${other}.version OR ${countedMs(one)} > ${countedMs(other)})`;
 /**
  * The plus stops SQLite from planning the view again for each stock, which takes fifty times as long as the query.
  */
@@ -129,10 +126,12 @@ const STEPS = `
     held_until_ms AS heldUntilMs, is_first AS isFirst, placed_ms AS placedMs
   FROM _stock_steps WHERE sku = +? AND subsidiary_id = +? ORDER BY seq`;
 
-/** SQL for the last count of a stock: its quantity, the newest event at that time, and its change. */
-export const LAST_COUNT = `
-  SELECT ${COUNTED_QTY} AS qty, o.as_of_seq AS asOfSeq, n.change_id AS changeId
-  FROM _stock_counts n JOIN _outbox o USING (change_id) WHERE n.sku = ? AND n.subsidiary_id = ?`;
+const LAST_COUNT = `
+  SELECT n.change_id AS changeId, n.call_id AS callId, ${COUNTED_QTY} AS qty, o.as_of_seq AS asOfSeq, o.version, o.state,
+    o.counted_at AS countedAt, o.handed_ms AS handedMs
+  FROM _stock_counts n CROSS JOIN _outbox o USING (change_id) WHERE n.sku = +? AND n.subsidiary_id = +?`;
+/** SQL that ends what was kept of a forgotten change, whose count is not the last one any more. */
+export const FORGET = "DELETE FROM _outbox WHERE change_id = ? AND state = 'counted'";
 /** A number that is larger than the number of orders of any stock. */
 const MANY = 10_000;
 /** Maximum number of rejected changes among which those of unknown products are searched, the newest first. */
@@ -169,15 +168,34 @@ export class StockLedger {
     this.#sql = sqlOf(db);
   }
 
-  /** Makes the count of a change the last one of its stock, unless that has a newer one. */
-  count({ sku, subsidiaryId }: StockKey, changeId: number): LedgerStock {
-    this.#sql.run(
-      `INSERT INTO _stock_counts (sku, subsidiary_id, change_id) VALUES (?, ?, ?)
-       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET change_id = excluded.change_id, folded_qty = 0, given_up = 0
-         WHERE EXISTS (SELECT 1 FROM _outbox one, _outbox other WHERE one.change_id = excluded.change_id
-           AND other.change_id = _stock_counts.change_id AND ${isNewerCount('one', 'other')})`,
-      ...[sku, subsidiaryId, changeId],
+  /** Returns the last count of a stock; undefined if it was never counted. */
+  lastCount({ sku, subsidiaryId }: StockKey): LastCount | undefined {
+    const row = this.#sql.row<Omit<LastCount, 'handedAt'> & { handedMs: number }>(
+      LAST_COUNT,
+      sku,
+      subsidiaryId,
     );
+    return row && { ...row, handedAt: isoUtc(row.handedMs) };
+  }
+
+  /** Makes the count of a change the last one of its stock, unless `last`, the one until now, is newer. */
+  count(
+    { sku, subsidiaryId }: StockKey,
+    change: Pick<OutboxChange, 'changeId' | 'version' | 'countedAt' | 'handedAt'>,
+    last: LastCount | undefined,
+  ): LedgerStock {
+    const isNewer =
+      last !== undefined && (change.version >= last.version || countTime(change) > countTime(last));
+    if (!last) {
+      const first = 'INSERT INTO _stock_counts (sku, subsidiary_id, change_id) VALUES (?, ?, ?)';
+      this.#sql.run(first, sku, subsidiaryId, change.changeId);
+    } else if (isNewer) {
+      this.#sql.run(
+        `UPDATE _stock_counts SET change_id = ?, folded_qty = 0, given_up = 0 WHERE sku = ? AND subsidiary_id = ?`,
+        ...[change.changeId, sku, subsidiaryId],
+      );
+      if (last.state === 'counted') this.#sql.run(FORGET, last.changeId);
+    }
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
   }
 
@@ -231,15 +249,6 @@ export class StockLedger {
     return new Map(rows.map(({ qty, ...place }) => [stockTarget(place), qty]));
   }
 
-  /**
-   * Whether a call is sending the stock. It reads the table and not the view, because the view adds up orders for
-   * each count.
-   */
-  isUnderWay({ sku, subsidiaryId }: StockKey): boolean {
-    const text = 'SELECT 1 FROM _stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL';
-    return this.#sql.value(text, sku, subsidiaryId) !== undefined;
-  }
-
   /** Returns about `limit` stocks that must be judged and have no waiting count, equally many of each branch. */
   dirty(limit: number): LedgerStock[] {
     const branches = this.#sql.values<string>(DIRTY_BRANCHES);
@@ -273,8 +282,12 @@ export class StockLedger {
   }
 
   /** Returns the stock that a call is sending with a change. */
-  ofCall(callId: number, changeId: number): LedgerStock | undefined {
-    return this.#ofPlaces('call_id = +? AND call_change_id = +?', callId, changeId)[0];
+  ofCall(
+    callId: number,
+    { changeId, sku, subsidiaryId }: Pick<OutboxChange, 'changeId' | 'sku' | 'subsidiaryId'>,
+  ): LedgerStock | undefined {
+    const which = `${OF_PLACE} AND call_id = +? AND call_change_id = +?`;
+    return this.#stocks(which, sku, subsidiaryId, callId, changeId)[0];
   }
 
   settle(stock: LedgerStock, state: 'done' | 'rejected' | 'retry'): void {
@@ -285,7 +298,8 @@ export class StockLedger {
 
   /** Returns the stocks that a call is sending; after a crash, those of the dead process. */
   underWay(): LedgerStock[] {
-    return this.#ofPlaces('call_id IS NOT NULL');
+    const text = 'SELECT sku, subsidiary_id AS subsidiaryId FROM _stock_counts WHERE call_id IS NOT NULL';
+    return this.#sql.rows<StockKey>(text).flatMap((place) => this.ofStock(place) ?? []);
   }
 
   /** Gives up a change's count, because a person decided so. It is never sent. */
@@ -340,12 +354,6 @@ export class StockLedger {
         const { qty: _, show: _show, ...address } = JSON.parse(body) as StockChangeItem;
         return { ...row, holds: holds === 1, address, show: showUncertain === 0 ? fromBit(show) : null };
       });
-  }
-
-  /** Returns counted stocks. The view finds a stock only by its key. */
-  #ofPlaces(which: string, ...params: unknown[]): LedgerStock[] {
-    const text = `SELECT sku, subsidiary_id AS subsidiaryId FROM _stock_counts WHERE ${which}`;
-    return this.#sql.rows<StockKey>(text, ...params).flatMap((place) => this.ofStock(place) ?? []);
   }
 
   #set({ sku, subsidiaryId }: StockKey, columns: string, values: Record<string, number | null> = {}): void {

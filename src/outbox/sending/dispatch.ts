@@ -7,13 +7,7 @@ import { resolveStock } from '../intake/resolve.ts';
 import type { HoldBackSetting } from '../ledger/hold-back.ts';
 import { countedAgain, MovedIds } from '../ledger/moved-ids.ts';
 import { Reservations, type ReservationsOptions } from '../ledger/reservations.ts';
-import {
-  type LedgerStock,
-  SafetyStock,
-  type StockKey,
-  StockLedger,
-  stockTarget,
-} from '../ledger/stock-ledger.ts';
+import { type LedgerStock, SafetyStock, type StockKey, StockLedger } from '../ledger/stock-ledger.ts';
 import { StockLooks } from '../ledger/stock-looks.ts';
 import { lessSafety, qtyToSend } from '../ledger/stock-rule.ts';
 import {
@@ -307,9 +301,10 @@ export class OutboxDispatcher {
       if (!address) return 'settle';
       candidate.body = { ...address, qty: stock.countedQty };
     } else {
-      if (this.#ledger.isUnderWay(place)) return 'leave';
-      candidate.before = this.#before.ofStock(place, change);
-      stock = this.#ledger.count(place, change.changeId);
+      const last = this.#ledger.lastCount(place);
+      if (last && last.callId !== null) return 'leave';
+      candidate.before = this.#before.ofStock(place, change, last);
+      stock = this.#ledger.count(place, change, last);
       candidate.stock = stock;
       if (this.#isKnown(stock, body, rules)) return 'settle';
     }
@@ -368,10 +363,7 @@ export class OutboxDispatcher {
     return resolution.state === 'resolved' ? (resolution.address as LedgerStock['address']) : undefined;
   }
 
-  #leave(
-    { change, body, stock, before }: Candidate,
-    call: { callId: number; orderSeq: number },
-  ): BatchItem {
+  #leave({ change, body, stock, before }: Candidate, call: { callId: number; orderSeq: number }): BatchItem {
     const { changeId, target, subsidiaryId } = change;
     const isAgain = change.state !== 'pending';
     let qty: number | null = null;
@@ -402,11 +394,11 @@ export class OutboxDispatcher {
       const at = isoUtc(this.#clock.nowMs());
       const mark = answers.length === 0 ? 0 : this.#values.nextMark();
       for (const answer of answers) {
-        const which = "WHERE change_id = ? AND call_id = ? AND state = 'sending'";
-        const change = this.#queue.all(which, answer.changeId, callId)[0];
-        const stock = this.#ledger.ofCall(callId, answer.changeId);
+        const change = this.#queue.get(answer.changeId);
+        const stock = change && this.#ledger.ofCall(callId, change);
         if (stock) this.#ledger.settle(stock, answer.state);
-        if (change) report[this.#settleChange(change, stock, answer, { mark, at })] += 1;
+        const isWaitedFor = change?.state === 'sending' && change.callId === callId;
+        if (isWaitedFor) report[this.#settleChange(change, stock, answer, { mark, at })] += 1;
         else if (stock) report[this.#settleAgain(stock, answer, { mark, at })] += 1;
         else report.ignored += 1;
       }
@@ -500,20 +492,17 @@ export class OutboxDispatcher {
 
   /** Stores a count that was refused when it was sent again for a person, as a change of its own with the same version. */
   #keepRefused(stock: LedgerStock, message: string, at: string): void {
-    const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version, named } = stock;
     const counted = this.#queue.get(stock.changeId);
+    if (!counted) return;
     const changeId = this.#nextVersion();
-    const target = stockTarget(stock);
-    const body = { ...(this.#addressOf(stock) ?? stock.address), qty: stock.countedQty };
     const change = {
-      ...({ changeId, version, kind: 'stock', source: 'hold-back', basis: 'mirror' } as const),
-      ...{ target, conflictKey: target, sku, subsidiaryId, branch: subsidiaryId, body, asOfSeq, message, named },
-      ...{ origin: 'tillsync', reference: null, heldGuard: null, zeroedAt: null, createdAt: at },
-      countedAt: counted?.countedAt ?? null,
-      handedAt: counted?.handedAt ?? at,
+      ...counted,
+      ...{ changeId, message, createdAt: at, heldGuard: null, zeroedAt: null },
+      ...({ source: 'hold-back', origin: 'tillsync', reference: null } as const),
+      body: { ...(this.#addressOf(stock) ?? stock.address), qty: stock.countedQty },
     };
     this.#queue.putRejected(change, true);
-    this.#ledger.count(stock, changeId);
+    this.#ledger.count(stock, change, this.#ledger.lastCount(stock));
     this.#ledger.giveUp(changeId);
     this.#queue.supersedeRejected(change, at);
   }

@@ -19,12 +19,12 @@ import { type About, asNewAs, type Own, type Rival, WantedValues } from './wante
 export type NewChange = Omit<
   OutboxChange,
   | ('state' | 'attempts' | 'settledAt' | 'replaced' | 'supersededBy' | 'settledSeq')
-  | ('priority' | 'queueSeq' | 'sentQty' | 'sentAsOfSeq')
+  | ('priority' | 'queueSeq' | 'callId' | 'sentQty' | 'sentAsOfSeq')
 >;
 
 const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKey, sku, subsidiary_id AS subsidiaryId,
   basis, body, version, state, held_guard AS heldGuard, as_of_seq AS asOfSeq,
-  priority, queue_seq AS queueSeq, attempts, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq, message, source, origin,
+  priority, queue_seq AS queueSeq, attempts, call_id AS callId, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq, message, source, origin,
   reference, created_at AS createdAt, settled_at AS settledAt, replaced, superseded_by AS supersededBy,
   zeroed_at AS zeroedAt, branch, named, counted_at AS countedAt, handed_ms AS handedMs`;
 

@@ -8,7 +8,7 @@ import {
   type StockName,
   type SubmittedChange,
 } from '../intake/change.ts';
-import { LAST_COUNT } from '../ledger/stock-ledger.ts';
+import { StockLedger } from '../ledger/stock-ledger.ts';
 import { valueKeys } from './call-plan.ts';
 
 /** Selects the submission to undo. At least one of the first three fields is given. */
@@ -126,13 +126,14 @@ export function undoLines(
   const targets = Map.groupBy(rows, ({ kind, target }) => `${kind} ${target}`);
   // An undo by time alone does not use them, because they may be of the undone time too.
   const isNamed = file !== null || reference !== null;
-  return [...targets.values()].map((changes) => lineOf(sql, changes, { isNamed, meaningOf }));
+  const ledger = new StockLedger(db);
+  return [...targets.values()].map((changes) => lineOf(sql, changes, { isNamed, meaningOf, ledger }));
 }
 
 function lineOf(
   sql: Sql,
   changes: readonly ChangeRow[],
-  { isNamed, meaningOf }: { isNamed: boolean; meaningOf: MeaningOf },
+  { isNamed, meaningOf, ledger }: { isNamed: boolean; meaningOf: MeaningOf; ledger: StockLedger },
 ): UndoLine {
   const last = changes.at(-1) as ChangeRow;
   const { changeId, kind, conflictKey, version } = last;
@@ -145,7 +146,7 @@ function lineOf(
   for (const change of changes) {
     const body = JSON.parse(change.body) as ChangeBody;
     const stored: ValueBefore = JSON.parse(change.valueBefore ?? '{}');
-    const known = { ...waitingBefore(sql, change), ...stored };
+    const known = { ...waitingBefore(ledger, change), ...stored };
     const before: Record<string, unknown> = isNamed ? { ...known, ...stored.waited } : known;
     for (const field of valueKeys(body)) {
       now[field] = body[field as keyof typeof body];
@@ -185,9 +186,12 @@ function changedByName(
 }
 
 /** Returns the present count, which a change that was not sent yet would replace. */
-function waitingBefore(sql: Sql, { changeId, state, sku, subsidiaryId }: ChangeRow): ValueBefore | null {
+function waitingBefore(
+  ledger: StockLedger,
+  { changeId, state, sku, subsidiaryId }: ChangeRow,
+): ValueBefore | null {
   if (state !== 'pending' || sku === null || subsidiaryId === null) return null;
-  const last = sql.row<{ qty: number; asOfSeq: number; changeId: number }>(LAST_COUNT, sku, subsidiaryId);
+  const last = ledger.lastCount({ sku, subsidiaryId });
   return !last || last.changeId === changeId ? null : { qty: last.qty, asOfSeq: last.asOfSeq };
 }
 

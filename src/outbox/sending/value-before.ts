@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { ProductChangeItem } from '../../platform/schemas.ts';
 import type { OutboxChange } from '../intake/change.ts';
-import { LAST_COUNT, type StockKey } from '../ledger/stock-ledger.ts';
+import type { LastCount, StockKey } from '../ledger/stock-ledger.ts';
 
 interface ProductValues {
   price: number | string | null;
@@ -21,8 +21,12 @@ export class ValuesBefore {
     this.#sql = sqlOf(db);
   }
 
-  /** Returns the last count, else the platform's quantity, as JSON. Must be called before the new count is stored. */
-  ofStock({ sku, subsidiaryId }: StockKey, { changeId, body }: OutboxChange): string | null {
+  /** Returns the last count, else the platform's quantity, as JSON. */
+  ofStock(
+    { sku, subsidiaryId }: StockKey,
+    { changeId, body }: OutboxChange,
+    count: LastCount | undefined,
+  ): string | null {
     const known = this.#sql.row<{ qty: number | string | null; show: number | null; asOfSeq: number }>(
       `SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show, confirmed_seq AS asOfSeq FROM _stocks
        WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0`,
@@ -30,7 +34,6 @@ export class ValuesBefore {
     );
     const show = body.show === undefined ? null : fromBit(known?.show ?? null);
     const shown = show === null ? {} : { show };
-    const count = this.#sql.row<{ qty: number; asOfSeq: number; changeId: number }>(LAST_COUNT, sku, subsidiaryId);
     if (count) {
       // The change was judged before, and the value before it was saved at that time.
       if (count.changeId === changeId) return null;

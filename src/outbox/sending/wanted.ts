@@ -112,7 +112,10 @@ export class WantedValues {
   }
 
   #rivals(key: readonly unknown[]): (Rival & { isMeant: 0 | 1 })[] {
-    const rows = this.#sql.rows<Omit<Rival, 'handedAt'> & { handedMs: number; isMeant: 0 | 1 }>(RIVALS, ...key);
+    const rows = this.#sql.rows<Omit<Rival, 'handedAt'> & { handedMs: number; isMeant: 0 | 1 }>(
+      RIVALS,
+      ...key,
+    );
     return rows.map(({ handedMs, ...rival }) => ({ ...rival, handedAt: isoUtc(handedMs) }));
   }
 

@@ -684,10 +684,6 @@ CREATE INDEX id_counts_by_place ON _id_counts (sku, subsidiary_id);
 CREATE INDEX id_counts_by_change ON _id_counts (change_id);
 
 -- What was kept of a forgotten change goes with its count.
-CREATE TRIGGER counts_replace AFTER UPDATE OF change_id ON _stock_counts WHEN NEW.change_id <> OLD.change_id BEGIN
-  DELETE FROM _outbox WHERE change_id = OLD.change_id AND state = 'counted';
-END;
-
 CREATE TRIGGER counts_go AFTER DELETE ON _stock_counts BEGIN
   DELETE FROM _outbox WHERE change_id = OLD.change_id AND state = 'counted'
     AND NOT EXISTS (SELECT 1 FROM _id_counts WHERE change_id = OLD.change_id);
