@@ -11,9 +11,8 @@ it('forgets the counts of a backup whose id means no stock, like the others', ()
   const path = freshMirror(mkdtempSync(join(tmpdir(), 'tillsync-restored-')));
   const db = openConnection({ path, readonly: false, group: undefined });
   db.exec(`
-    INSERT INTO _id_counts (named, external_id, sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms,
-        handed_ms, change_id, address, refused_version)
-      VALUES ('{"externalId":"X"}', 'X', '2', 's1', 10, 0, 1, 0, 0, 1, '{}', 0);
+    INSERT INTO _id_counts (named, external_id, sku, subsidiary_id, change_id, folded_qty, given_up)
+      VALUES ('{"externalId":"X"}', 'X', '2', 's1', 1, 0, 0);
     INSERT INTO _moved_ids VALUES ('X', '2', 's1')`);
   db.close();
   const auditEvent = { who: 'test', action: 'restore' } as const;

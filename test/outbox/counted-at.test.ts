@@ -1,9 +1,8 @@
-/** Tests src/outbox/intake/counted-at.ts. */
+/** Tests src/outbox/intake/change.ts. */
 
 import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
-import { readChange } from '../../src/outbox/intake/change.ts';
-import { withCountTime } from '../../src/outbox/intake/counted-at.ts';
+import { readChange, withCountTime } from '../../src/outbox/intake/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/intake/guards.ts';
 import { storeRig } from '../support/store-rig.ts';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';

@@ -1,4 +1,4 @@
-/** Tests src/outbox/sending/value-before.ts. */
+/** Tests src/outbox/sending/known-values.ts. */
 
 import { expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';

@@ -24,6 +24,7 @@ import {
   type Change,
   type ChangeBody,
   type ChangeSource,
+  countedLater,
   literalAddress,
   literalTarget,
   type OutboxChange,
@@ -33,8 +34,8 @@ import {
   type SubmittedChange,
   stockNameOf,
   type Target,
+  withCountTime,
 } from './change.ts';
-import { countedLater, withCountTime } from './counted-at.ts';
 import {
   aboveZeroNeeded,
   type GuardReason,

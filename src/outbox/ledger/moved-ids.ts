@@ -4,12 +4,12 @@ import { type Clock, isoUtc } from '../../core/time.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import {
   type Address,
+  countTime,
   literalAddress,
   literalTarget,
   type OutboxChange,
   type StockName,
 } from '../intake/change.ts';
-import { countTime } from '../intake/counted-at.ts';
 import { resolveStock } from '../intake/resolve.ts';
 import type { KnownValues } from '../sending/known-values.ts';
 import type { OutboxQueue } from '../sending/queue.ts';

@@ -3,8 +3,7 @@ import { isoUtc } from '../../core/time.ts';
 import { isSeen } from '../../db/seen.ts';
 import { fromBit, type Sql, sqlOf } from '../../db/sqlite.ts';
 import type { StockChangeItem } from '../../platform/schemas.ts';
-import type { ChangeBody, OutboxChange } from '../intake/change.ts';
-import { countTime } from '../intake/counted-at.ts';
+import { type ChangeBody, countTime, type OutboxChange } from '../intake/change.ts';
 import { VERSION } from '../sending/wanted.ts';
 import { type Counted, judgeStock, lessSafety, type Step, type StockFacts } from './stock-rule.ts';
 

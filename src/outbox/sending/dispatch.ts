@@ -18,9 +18,8 @@ import {
   type QueueOutlook,
   Turns,
 } from './call-plan.ts';
-import { KnownValues } from './known-values.ts';
+import { KnownValues, ValuesBefore } from './known-values.ts';
 import { MAY_LEAVE, OutboxQueue } from './queue.ts';
-import { ValuesBefore } from './value-before.ts';
 
 export interface SettlementReport {
   done: number;

@@ -3,13 +3,13 @@ import { type Clock, isoUtc } from '../../core/time.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
 import {
   type Change,
+  countedLater,
   type OutboxChange,
   type Resolution,
   readChange,
   type StockChange,
   type StockName,
 } from '../intake/change.ts';
-import { countedLater } from '../intake/counted-at.ts';
 import { GUARDS_OFF, type Guard, type GuardSettings } from '../intake/guards.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from '../intake/intake.ts';
 import { StockLedger } from '../ledger/stock-ledger.ts';

@@ -1,8 +1,13 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../../core/time.ts';
 import { type Sql, sqlOf } from '../../db/sqlite.ts';
-import type { ChangeBody, ChangeKind, OutboxChange, Target } from '../intake/change.ts';
-import { countTime } from '../intake/counted-at.ts';
+import {
+  type ChangeBody,
+  type ChangeKind,
+  countTime,
+  type OutboxChange,
+  type Target,
+} from '../intake/change.ts';
 import type { GuardReason } from '../intake/guards.ts';
 import {
   hasSharedFields,

@@ -642,7 +642,7 @@ export class Exploration {
 
   #ledger() {
     const columns = `SELECT sku, subsidiary_id, wanted_qty, expected_qty, counted_version, counted_qty,
-      refused_version >= counted_version, ordered_qty FROM _stock_ledger`;
+      given_up, ordered_qty FROM _stock_ledger`;
     return this.#rows(columns).map(
       ([sku, branch, wanted, expected, version, counted, isRefused, ordered]) => ({
         stock: `${branch}/${sku}` as Stock,

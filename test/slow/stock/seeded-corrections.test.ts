@@ -150,8 +150,8 @@ const HANDED_OVER_THEN: Fault[] = [
 const NOTHING_BY_REMOVAL: Fault[] = [
   {
     name: 'what is forgotten is offered again',
-    from: /counted_qty - @qty/,
-    to: 'counted_qty - 0 * @qty',
+    from: /folded_qty \+ @qty/,
+    to: 'folded_qty + 0 * @qty',
     world: '91 days',
     isOfWalks: false,
   },
