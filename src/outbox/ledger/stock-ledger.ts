@@ -185,15 +185,13 @@ export class StockLedger {
   ): LedgerStock {
     const isNewer =
       last !== undefined && (change.version >= last.version || countTime(change) > countTime(last));
-    if (!last) {
-      const first = 'INSERT INTO _stock_counts (sku, subsidiary_id, change_id) VALUES (?, ?, ?)';
-      this.#sql.run(first, sku, subsidiaryId, change.changeId);
-    } else if (isNewer) {
+    if (!last || isNewer) {
       this.#sql.run(
-        `UPDATE _stock_counts SET change_id = ?, folded_qty = 0, given_up = 0 WHERE sku = ? AND subsidiary_id = ?`,
-        ...[change.changeId, sku, subsidiaryId],
+        `INSERT INTO _stock_counts (sku, subsidiary_id, change_id) VALUES (?, ?, ?) ON CONFLICT (sku, subsidiary_id)
+         DO UPDATE SET change_id = excluded.change_id, folded_qty = 0, given_up = 0`,
+        ...[sku, subsidiaryId, change.changeId],
       );
-      if (last.state === 'counted') this.#sql.run(FORGET, last.changeId);
+      if (last?.state === 'counted') this.#sql.run(FORGET, last.changeId);
     }
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
   }
