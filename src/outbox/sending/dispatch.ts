@@ -450,12 +450,7 @@ export class OutboxDispatcher {
         told = body.qty < 0 ? belowZero(body.qty) : keptBack(sentQty, safetyQty);
       }
     }
-    this.#sql.run(
-      `UPDATE _outbox SET state = @state, message = @told, settled_at = @at, call_id = NULL,
-         zeroed_at = CASE @state WHEN 'done' THEN zeroed_at END
-       WHERE change_id = @changeId`,
-      { state, told, at, changeId: change.changeId },
-    );
+    this.#queue.end(change.changeId, { state, message: told, at });
     this.#queue.supersedeRejected(change, at);
     return state;
   }

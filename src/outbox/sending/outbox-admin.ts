@@ -236,12 +236,7 @@ export class OutboxAdmin {
   }
 
   #end(changeId: number, state: 'superseded' | 'rejected', message: string, by: number | null = null): void {
-    this.#sql.run(
-      `UPDATE _outbox SET state = ?, message = ?, settled_at = ?, superseded_by = ?, held_guard = NULL,
-         zeroed_at = NULL
-       WHERE change_id = ?`,
-      ...[state, message, this.#now(), by, changeId],
-    );
+    this.#queue.end(changeId, { state, message, at: this.#now(), by });
   }
 
   #held(changeId: number): OutboxChange {

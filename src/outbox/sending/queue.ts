@@ -269,8 +269,7 @@ export class OutboxQueue {
       this.supersede(change.changeId, rest.overruledBy, at);
       return 'superseded';
     }
-    this.#place({ ...change, ...rest });
-    this.#wait(change, message);
+    this.#place({ ...change, ...rest, state: 'pending', callId: null, message });
     return 'waiting';
   }
 
@@ -279,9 +278,7 @@ export class OutboxQueue {
    * merged with the waiting change of its target.
    */
   release(change: OutboxChange, message: string, at: string): boolean {
-    const released = this.#arrive({ ...change, heldGuard: null }, this.#had(change), at);
-    if (released) this.#wait(released, message);
-    return released !== undefined;
+    return this.#arrive({ ...change, heldGuard: null, message }, this.#had(change), at) !== undefined;
   }
 
   /** Moves a waiting or sent change to its target, which is known now, as `#arrive` does. */
@@ -358,10 +355,11 @@ export class OutboxQueue {
   ): void {
     for (const refused of this.#rows(REFUSED, newer.kind, newer.target, newer.version)) {
       if (withoutOverruled(refused.body, newer.body, 'all') !== undefined) continue;
-      this.#sql.run(
-        `UPDATE _outbox SET state = 'superseded', message = message || ?, superseded_by = ?, settled_at = ?
-         WHERE change_id = ?`,
-        ...[` Replaced by change ${newer.changeId}.`, newer.changeId, at, refused.changeId],
+      this.supersede(
+        refused.changeId,
+        newer.changeId,
+        at,
+        `${refused.message ?? ''} Replaced by change ${newer.changeId}.`,
       );
       this.#sql.run(
         `UPDATE _outbox SET refused_since = (SELECT coalesce(refused_since, version) FROM _outbox WHERE change_id = ?)
@@ -486,8 +484,7 @@ export class OutboxQueue {
       if (older?.state !== 'pending' || (older.heldGuard === null && newer.heldGuard !== null)) continue;
       const rest = withoutOverruled(older.body, said, older.target === newer.target ? 'all' : 'shared');
       if (!rest) this.supersede(changeId, newer.changeId, at);
-      else if (newer.kind === 'stock') this.#place(withQtyOf(newer, older, rest));
-      else this.#setBody(older, rest);
+      else this.#place(newer.kind === 'stock' ? withQtyOf(newer, older, rest) : { ...older, body: rest });
     }
     if (newer.heldGuard === null)
       this.#wanted.outlive(
@@ -496,34 +493,15 @@ export class OutboxQueue {
       );
   }
 
-  #place({ body, ...change }: OutboxChange): void {
-    const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
-    const { countedAt, handedAt, heldGuard, zeroedAt, message, named } = change;
+  #place({ body, handedAt, ...change }: OutboxChange): void {
     this.#sql.run(
       `UPDATE _outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
          subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
-         priority = @priority, queue_seq = @queueSeq,
-         version = @version, as_of_seq = @asOfSeq,
-         counted_at = @countedAt, handed_ms = @handedMs, held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message, named = @named
+         priority = @priority, queue_seq = @queueSeq, version = @version, as_of_seq = @asOfSeq, counted_at = @countedAt,
+         handed_ms = @handedMs, held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message, named = @named,
+         state = @state, call_id = @callId
        WHERE change_id = @changeId`,
-      {
-        changeId,
-        target,
-        conflictKey,
-        basis,
-        sku,
-        subsidiaryId,
-        queueSeq,
-        version,
-        asOfSeq,
-        countedAt,
-        handedMs: msOf(handedAt),
-        heldGuard,
-        zeroedAt,
-        message,
-        named,
-        ...bodyColumns(body),
-      },
+      { ...change, ...bodyColumns(body), handedMs: msOf(handedAt) },
     );
   }
 
@@ -605,28 +583,24 @@ export class OutboxQueue {
     return before.changeId;
   }
 
-  #setBody({ changeId, body: before }: OutboxChange, rest: ChangeBody): void {
-    const { body, fields, priority } = bodyColumns(rest);
-    if (body === JSON.stringify(before)) return;
-    const columns = 'body = ?, fields = ?, priority = ?';
-    this.#sql.run(`UPDATE _outbox SET ${columns} WHERE change_id = ?`, body, fields, priority, changeId);
-  }
-
-  #wait({ changeId, queueSeq }: OutboxChange, message: string): void {
-    this.#sql.run(
-      `UPDATE _outbox SET state = 'pending', message = ?, queue_seq = ?, call_id = NULL, held_guard = NULL
-       WHERE change_id = ?`,
-      ...[message, queueSeq, changeId],
-    );
-  }
-
   /** Ends a change, because another has newer values of its fields. */
   supersede(changeId: number, by: number, at: string, message = `Replaced by change ${by}.`): void {
+    this.end(changeId, { state: 'superseded', message, at, by });
+  }
+
+  /** Ends a change. `by` is the change that replaced it. */
+  end(
+    changeId: number,
+    {
+      by = null,
+      ...how
+    }: { state: 'done' | 'rejected' | 'superseded'; message: string | null; at: string; by?: number | null },
+  ): void {
     this.#sql.run(
-      `UPDATE _outbox SET state = 'superseded', message = ?, superseded_by = ?, settled_at = ?, call_id = NULL,
-         held_guard = NULL, zeroed_at = NULL
-       WHERE change_id = ?`,
-      ...[message, by, at, changeId],
+      `UPDATE _outbox SET state = @state, message = @message, superseded_by = @by, settled_at = @at, call_id = NULL,
+         held_guard = NULL, zeroed_at = CASE @state WHEN 'done' THEN zeroed_at END
+       WHERE change_id = @changeId`,
+      { ...how, by, changeId },
     );
   }
 }
