@@ -59,6 +59,7 @@ const RULES = [
   'outbox/sending/differences.ts',
   'outbox/intake/guards.ts',
   'outbox/ledger/hold-back.ts',
+  'outbox/ledger/stock-rule.ts',
   'hooks/hook.ts',
   'hooks/preparation.ts',
   'health/facts.ts',

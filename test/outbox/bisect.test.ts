@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { PushCall } from '../../src/outbox/sending/push-call.ts';
+import { PushCall } from '../../src/outbox/sending/push-loop.ts';
 
 type ErrorDetails = ConstructorParameters<typeof TillsyncError>[2];
 

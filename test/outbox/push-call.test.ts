@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { ChangeBody } from '../../src/outbox/intake/change.ts';
-import { PushCall } from '../../src/outbox/sending/push-call.ts';
+import { PushCall } from '../../src/outbox/sending/push-loop.ts';
 import type { BatchAnswer, ProductRecord } from '../../src/platform/schemas.ts';
 
 const REFUSED = new TillsyncError('platform-refused', 'No such page.');

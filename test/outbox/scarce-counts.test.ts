@@ -1,4 +1,4 @@
-/** Tests src/outbox/ledger/stock-looks.ts. */
+/** Tests src/outbox/ledger/stock-ledger.ts. */
 
 import { describe, expect, it } from 'vitest';
 import type { Config } from '../../src/config/config-type.ts';

@@ -37,6 +37,11 @@
  * handed over when the POS said so, or a newer one. The view `_stock_ledger` computes the same in SQL, because many stocks are asked for at once.
  */
 
+/**
+ * A poll that ended at least this long after a read of the platform has brought every order placed before the read.
+ */
+export const HEARD_WITHIN_MS = 60_000;
+
 /** What an event of an order takes from a stock (above 0), or gives back. */
 export interface Step {
   orderId: string;

@@ -1,12 +1,8 @@
 import type { LedgerStock } from '../ledger/stock-ledger.ts';
+import { HEARD_WITHIN_MS } from '../ledger/stock-rule.ts';
 
 /** `stock.on_difference`: the reaction to a stock that differs between the platform and the POS's count. */
 export type OnDifference = 'tell' | 'send';
-
-/**
- * A poll that ended at least this long after a read of the platform has brought every order placed before the read.
- */
-export const HEARD_WITHIN_MS = 60_000;
 
 type Compared = Pick<
   LedgerStock,

@@ -7,8 +7,13 @@ import { resolveStock } from '../intake/resolve.ts';
 import type { HoldBackSetting } from '../ledger/hold-back.ts';
 import { countedAgain, MovedIds } from '../ledger/moved-ids.ts';
 import { Reservations, type ReservationsOptions } from '../ledger/reservations.ts';
-import { type LedgerStock, SafetyStock, type StockKey, StockLedger } from '../ledger/stock-ledger.ts';
-import { StockLooks } from '../ledger/stock-looks.ts';
+import {
+  type LedgerStock,
+  SafetyStock,
+  type StockKey,
+  StockLedger,
+  StockLooks,
+} from '../ledger/stock-ledger.ts';
 import { lessSafety, qtyToSend } from '../ledger/stock-rule.ts';
 import {
   alternate,

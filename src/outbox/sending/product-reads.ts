@@ -7,7 +7,7 @@ import type { ProductRecord } from '../../platform/schemas.ts';
 import type { Change, ProductQuery, Resolution } from '../intake/change.ts';
 import { twinsText } from '../intake/resolve.ts';
 import type { StockKey } from '../ledger/stock-ledger.ts';
-import { isRefusal } from './push-call.ts';
+import { isRefusal } from './push-loop.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
 
 /** If more products than this are unknown, a sweep is requested too, because it needs fewer calls than single reads. */
