@@ -99,6 +99,9 @@ export function nameInCatalog(db: Database.Database, branches: readonly FeedBran
 
 /** Maximum number of outcomes that are sent to branches in one transaction. */
 const SETTLED_AT_ONCE = 500;
+/** SQL for whether nothing is known of a branch's change any more, or its count alone. */
+const IS_FORGOTTEN = `NOT EXISTS (SELECT 1 FROM _outbox o
+  WHERE o.change_id = _handed_up.change_id AND o.state <> 'counted')`;
 
 /** Returns whether outcomes of branches' changes wait to be sent. */
 export function hasSettled(db: Database.Database): boolean {
@@ -113,9 +116,7 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
   const sql = `SELECT u.change_id AS changeId, u.branch, u.branch_change_id AS change, o.state, o.message
     FROM _handed_up u JOIN outbox o USING (change_id) WHERE u.settled = 1
     ORDER BY u.change_id LIMIT ${SETTLED_AT_ONCE}`;
-  sqlOf(db).run(
-    `DELETE FROM _handed_up WHERE settled = 1 AND change_id NOT IN (SELECT change_id FROM outbox)`,
-  );
+  sqlOf(db).run(`DELETE FROM _handed_up WHERE settled = 1 AND ${IS_FORGOTTEN}`);
   const at = isoUtc(nowMs);
   for (const { changeId, branch, ...result } of sqlOf(db).rows<Result & { changeId: number; branch: string }>(
     sql,
@@ -183,7 +184,7 @@ export function noteStream(
  */
 export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   pruneRoutes(db);
-  sqlOf(db).run('DELETE FROM _handed_up WHERE change_id NOT IN (SELECT change_id FROM outbox)');
+  sqlOf(db).run(`DELETE FROM _handed_up WHERE ${IS_FORGOTTEN}`);
   sqlOf(db).run('DELETE FROM _waiting_acks WHERE acked_at < ?', isoUtc(nowMs - ACKS_WAIT_MS));
   const sql = `DELETE FROM _feed WHERE feed_id IN
     (SELECT feed_id FROM _feed WHERE published = 1 AND written_at < ? ORDER BY feed_id LIMIT ${PRUNED_AT_ONCE})`;
