@@ -143,7 +143,7 @@ describe('alarms to a command and an address', () => {
       shop: 'Shop 7',
       detail: 'Rejected calls: product.stock.put (403: No rights).',
     });
-    expect(told?.message).toMatch(/does not permit some of the calls/);
+    expect(told?.message).toMatch(/doesn't permit some calls/);
     expect(told?.text).toMatch(/^\[AMBER\] Shop 7: .*\(platform\.forbidden, since \d\d:\d\d\)$/);
     expect(posted[0]?.told).toMatchObject({ key: 'platform.forbidden', since: told?.since });
     expect(posted[0]?.headers.authorization).toBe(`Bearer ${TOKEN}`);

@@ -1,6 +1,6 @@
 /** Tests src/daemon/differentials.ts and src/support/restore.ts: machines that die, and what the next one knows. */
 
-import { appendFileSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
@@ -147,6 +147,7 @@ it(
       let died = { atMs: 0, knownUntilMs: 0, highestSeq: 0 };
       let highestSent = 0;
       for (let death = 0; death <= DEATHS; death++) {
+        const bornMs = systemClock.nowMs();
         const machine = await place.run('setsid');
         const watch = setInterval(() => {
           const step = Math.round(Number(sandbox.control.stockOf(SKU, 'sub-1') ?? 0) / COUNT_STEP);
@@ -179,8 +180,11 @@ it(
         await systemClock.sleep(1_000 + random.next() * 4_000);
         // A slow machine may come to nothing in that time.
         await until('the POS has acknowledged something', () => pos.acks.length > had + 1);
-        await until('a differential backup is there', () =>
-          readdirSync(backups).some((name) => name.includes('.differential.')),
+        // One of this life: from an older one, the next machine would continue where this one began.
+        await until('this machine has made a differential backup', () =>
+          readdirSync(backups).some(
+            (name) => name.includes('.differential.') && statSync(path.join(backups, name)).mtimeMs >= bornMs,
+          ),
         );
         // The whole machine dies, with the command that may be writing a backup.
         process.kill(-(machine.child.pid ?? 0), 'SIGKILL');
