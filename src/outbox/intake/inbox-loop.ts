@@ -64,9 +64,9 @@ interface InboxLoopOptions extends InboxLocation {
   onWaiting: (waiting: InboxWaiting) => void;
   /** Called after each read with its result. */
   onTaken: (taken: InboxTaken) => void;
-  /** Pause between checks for rows of other processes; has a default. */
   /** Called with the stores whose POS inserted rows; '' for rows that name none. */
   onAlive?: ((stores: readonly string[]) => void) | undefined;
+  /** Pause between checks for rows of other processes; has a default. */
   lookEveryMs?: number | undefined;
   openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
   clock: Clock;

@@ -130,7 +130,7 @@ interface Statements {
   oldest: Database.Statement<[], string | null>;
 }
 
-/** Statements on the three tables of the inbox. */
+/** Statements on the tables of the inbox. */
 export class InboxRows {
   readonly #db: Database.Database;
   readonly #beforeEach: () => void;

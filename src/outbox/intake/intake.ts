@@ -105,7 +105,7 @@ export interface Acceptance {
   changeId: number;
   /** `superseded`: a count that was made later is there already. */
   state: 'pending' | 'held' | 'rejected' | 'superseded';
-  /** Reason why the change is held, rejected or superseded; null if it waits to be sent. */
+  /** Reason why the change is held, rejected or superseded; null if it, or a newer value of its target, waits or was sent. */
   message: string | null;
   candidates: CatalogMapping[];
 }

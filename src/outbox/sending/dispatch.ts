@@ -112,12 +112,13 @@ const STOCKS_AT_ONCE = 500;
  * - sending: a call has it; a newer value of the same target waits beside it
  * - done: the platform took it, or had the value already
  * - rejected: the platform refused it, or no product is known for it; a person decides, or a newer value replaces it
- * - superseded: a newer value took its place before it was sent, or after its call failed
+ * - superseded: a person discarded or retried it, or a newer value came that did not take its row: while it was held or in
+ *   a call, or because it was made earlier
  *
  * From when a count is first judged, it is the last one of its stock, until a newer one is judged. Then its change is sent
  * again where it must, in whatever state it ended. States of a stock (`_stock_counts`): settled (`dirty` is 0), due (`dirty`
  * is 1: an order, an acknowledgement or a safety stock changed what is wanted), under way (`call_id` is set), given up
- * (`given_up` is 1: the count was refused, and nothing is sent until it is counted again).
+ * (`given_up` is 1: the count was refused or discarded, and nothing is sent until the next one).
  */
 export class OutboxDispatcher {
   readonly #sql: Sql;

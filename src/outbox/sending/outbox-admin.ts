@@ -40,8 +40,8 @@ export class OutboxAdmin {
   }
 
   /**
-   * Releases one held change, those of one guard, or all held changes, without the fields for which newer values were
-   * sent. Returns how many it released.
+   * Releases one held change, those of one guard, or all held changes, without the fields for which newer values
+   * wait or were sent. Returns how many a person's decision let go.
    */
   release(which: { changeId: number } | { guard: Guard | null }): number {
     return this.#sql.transaction(() => {

@@ -36,7 +36,7 @@ export interface OutboxCounts {
 export interface LastSent {
   /** Time at which the platform last accepted a change, ISO 8601 UTC; null if no stored change was accepted. */
   takenAt: string | null;
-  /** The newest change that the platform refused and that no newer change superseded; null if there is none. */
+  /** The newest change that was refused in its own call and that no newer change superseded; null if there is none. */
   refused: { changeId: number; at: string; message: string } | null;
   /** A sent change with an unknown outcome, which waits to be sent again; null if there is none. */
   trouble: { changeId: number; attempts: number; message: string } | null;
@@ -147,7 +147,7 @@ export class OutboxQueries {
   /** Returns the change, or the change that replaced it in the end. */
   follow(changeId: number): OutboxEntry | undefined {
     let entry = this.get(changeId);
-    // The loop ends, because a change can be superseded only by a change that is not settled yet.
+    // The loop ends, because a change is superseded only by one with a newer version.
     while (entry?.supersededBy != null) {
       const next = this.get(entry.supersededBy);
       if (!next) break;

@@ -313,7 +313,7 @@ export class OutboxService {
     return accepted;
   }
 
-  /** Releases held changes. Returns how many it released. */
+  /** Releases held changes. Returns how many a person's decision let go, those that a newer value overtook among them. */
   async release(which: { changeId: number } | { guard: Guard | null }, by: string): Promise<number> {
     if ('changeId' in which) {
       const { changeId } = which;

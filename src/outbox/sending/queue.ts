@@ -89,7 +89,7 @@ const spanOf = (kind: ChangeKind) => {
   return `coalesce(${end('max')} - ${end('min')} + 1, 0)`;
 };
 
-/** Columns that a newer change of the same fields overwrites in the waiting change. No index contains them. */
+/** Columns that a newer change of the same fields overwrites in the waiting change. No index of waiting ones has them. */
 const REPLACED_COLUMNS = [
   ...['version', 'body', 'source', 'origin', 'reference', 'as_of_seq', 'counted_at', 'handed_ms', 'named'],
 ];
@@ -197,7 +197,7 @@ export class OutboxQueue {
     return changeId;
   }
 
-  /** Stores a change that is rejected at once. `isReadable` means that its fields are known. */
+  /** Stores a change that is rejected at once. Its fields count as newest values only if `isReadable` is true. */
   putRejected({ body, ...change }: Omit<NewChange, 'body'> & { body: unknown }, isReadable: boolean): void {
     const columns = isReadable
       ? bodyColumns(body as ChangeBody)
@@ -370,7 +370,7 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns what is left of a change without the fields that later changes of its target set, even rejected ones. A stock
+   * Returns what is left of a change without the fields that later changes of its target set, even those that the platform rejected. A stock
    * change with only `show` left gets the newest quantity, which the platform demands. `isLater` tells which values came
    * later; left out, by their versions.
    */

@@ -17,7 +17,7 @@ export interface UndoFilter {
   file?: string | undefined;
   /** Reference of the changes, which the submitter chose. */
   reference?: string | undefined;
-  /** Earliest time of submission, ISO 8601 UTC. */
+  /** Earliest time at which the first value of the change was submitted, ISO 8601 UTC. */
   since?: string | undefined;
   /** `subsidiary_id` of the only branch whose changes are undone. */
   branch?: string | undefined;

@@ -641,7 +641,7 @@ CREATE TABLE _stock_steps (
   booked_version INTEGER,
   -- When it was acknowledged; 0: long ago.
   booked_ms INTEGER NOT NULL DEFAULT 0,
-  -- Set where the order was acknowledged before: a count handed over after this time contains the step all the same.
+  -- Set where the order was acknowledged before: a count made after this time contains the step all the same.
   held_until_ms INTEGER,
   PRIMARY KEY (sku, subsidiary_id, order_id, seq, external_id, part)
 ) WITHOUT ROWID;
