@@ -814,7 +814,8 @@ FROM (
     (SELECT coalesce(max(o.seq), 0) FROM _ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
   FROM (
     SELECT s.*, o.as_of_seq AS counted_seq, o.version AS counted_version, o.named, o.body, o.handed_ms,
-      round(json_extract(o.body, '$.qty') - s.folded_qty, 9) AS counted_qty,
+      -- Read without json_extract, which the SQLite of a POS may lack. Keys of a body are the only text with '"qty":'.
+      round(CAST(substr(o.body, instr(o.body, '"qty":') + 6) AS REAL) - s.folded_qty, 9) AS counted_qty,
       CASE WHEN o.counted_at IS NULL THEN o.handed_ms
         ELSE CAST(strftime('%s', o.counted_at) AS INTEGER) * 1000 + CAST(substr(o.counted_at, 21, 3) AS INTEGER) END
         AS counted_ms,
